@@ -440,8 +440,7 @@ def cut_groups(
     labels = PreallocatedFrame.empty(device, n_leaves, dict.fromkeys(names, "int32"))
     place = half(device, __package__).ranks_in_groups(group, len(rows))
     for column, value in zip(labels.columns.values(), values, strict=True):
-        kept = place < (rows - min(int(value), n_leaves))[group]
-        column[...] = label_kept(linkage, kept, n_leaves, parameters)
+        column[...] = label_kept(linkage, place < (rows - min(int(value), n_leaves))[group], n_leaves, parameters)
     return labels
 
 

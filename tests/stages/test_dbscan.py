@@ -22,8 +22,8 @@ from rapids_slink.metrics import METRICS, get_metric
 from rapids_slink.neighbors import choose
 from rapids_slink.points.output import as_frame, on_device, on_host
 from rapids_slink.runtime.device import to_host
-from rapids_slink.spanning_tree import core_rows, kernels
-from rapids_slink.spanning_tree.core_rows import in_units
+from rapids_slink.spanning_tree import boxes, kernels
+from rapids_slink.spanning_tree.boxes import in_units
 
 
 @pytest.fixture(autouse=True)
@@ -139,7 +139,7 @@ def test_the_first_cluster_takes_a_border(device):
 @pytest.mark.parametrize("metric", ["euclidean", full("cosine")])
 def test_few_pairs_at_a_time(metric, weighing, device, set_constants):
     """Parts of few pairs; and if none is kept all come again."""
-    set_constants(core_rows, LEAST_PAIRS=0, PAIRS_A_ROW=0.5)
+    set_constants(boxes, LEAST_PAIRS=0, PAIRS_A_ROW=0.5)
     rng = np.random.default_rng(0)
     X, weights = rng.normal(size=(400, 12)) + 0.5, WEIGHTS[weighing](rng, 400)
     matrix = all_distances(X, metric=metric)
@@ -157,7 +157,7 @@ def test_few_pairs_at_a_time(metric, weighing, device, set_constants):
 def test_labels_by_trees(device, n, d, side, eps, m, seed):
     """Where there are more pairs than a few for each row."""
     X = np.random.default_rng(seed).integers(0, side + 1, (n, d)).astype(np.float32)
-    with patch.multiple("rapids_slink.density", FEW_PAIRS=0, FEW_PAIRS_A_ROW=1):
+    with patch.multiple("rapids_slink.dbscan", FEW_PAIRS=0, FEW_PAIRS_A_ROW=1):
         model = DBSCAN(eps, m, device=device).fit(X)
     theirs = SklearnDBSCAN(eps=max(eps, 0.1), min_samples=m, algorithm="brute").fit(X.astype(float))
     np.testing.assert_array_equal(to_host(model.labels_), theirs.labels_)

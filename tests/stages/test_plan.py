@@ -13,7 +13,7 @@ from repository import ROOT
 from scipy.cluster.hierarchy import linkage
 
 import rapids_slink
-from rapids_slink import pipeline
+from rapids_slink import planning
 from rapids_slink.metrics import EUCLIDEAN, METRICS, get_metric
 from rapids_slink.neighbors import choose, trees
 from rapids_slink.neighbors.brute_force import BruteForceSearch
@@ -305,8 +305,8 @@ def test_a_plan_tells_the_minutes(device, monkeypatch):
         made.append(problem.n)
         report["seconds"] = {"neighbors": 0.01 + problem.n**2 * 1e-9, "compiling": 99.0}
 
-    monkeypatch.setattr(pipeline, "tree_of_points", grow)
-    monkeypatch.setattr(pipeline, "LEAST_TIMED", 0.05)
+    monkeypatch.setattr(planning, "tree_of_points", grow)
+    monkeypatch.setattr(planning, "LEAST_TIMED", 0.05)
     X, how = PLANNED["many"]
     for points in (np.tile(X, (10, 1))[:80_000] + np.arange(80_000)[:, None] * 1e-9, (80_000, 24)):
         made.clear()
