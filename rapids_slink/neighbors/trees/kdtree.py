@@ -740,7 +740,7 @@ class TreeSearch(Search):
         component = components(ids)
         share = share_between(self.tree, self.metric, component)
         number = int(np.count_nonzero(component == np.arange(len(ids))))
-        return (lambda: self) if connects_by_tree(share, number, *self.values.shape) else self.follower
+        return (lambda: self) if connects_by_tree(share, number, len(ids)) else self.follower
 
     def find(self, task: SearchTask) -> SearchResult:
         """Return the nearest points of a task's rows, as a `SearchResult`."""
