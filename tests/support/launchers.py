@@ -1,6 +1,7 @@
 """Calls of all launchers, for GPUs that compute nothing: what each would launch at the sizes that take most."""
 
 from dataclasses import replace
+from functools import cache
 from importlib import import_module
 from itertools import product
 from types import SimpleNamespace
@@ -487,6 +488,7 @@ OTHERS = [
 ]  # fmt: skip
 
 
+@cache
 def launches_of(launcher, capability, resident=None):
     """Return what a launcher of these launches on a GPU of a compute capability.
 
