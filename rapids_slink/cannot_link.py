@@ -20,8 +20,13 @@ from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import TREE_BYTES, MemoryEstimate, check_memory
 from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree.graphs import EdgeList
-from rapids_slink.spanning_tree.graphs.constrained import constrained_bytes, constrained_forest
-from rapids_slink.spanning_tree.graphs.marks import NAME, marks_of_rows, read_rows
+from rapids_slink.spanning_tree.graphs.constrained import (
+    NAME,
+    constrained_bytes,
+    constrained_forest,
+    marks_of_rows,
+    read_rows,
+)
 
 ADVICE = "Pass a smaller max_distance, or collect the edges of iter_pairs for fit_graph(edges, cannot_link=...)"
 

@@ -33,9 +33,8 @@ from rapids_slink.runtime.device import Array, Device, all_true, half, to_host
 from rapids_slink.runtime.memory import MemoryEstimate, check_memory, copy_out, outside_pool
 from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree import kernels as tree_kernels
-from rapids_slink.spanning_tree.ahead import compile_for
-from rapids_slink.spanning_tree.boxes import estimate_friends
-from rapids_slink.spanning_tree.core_rows import (
+from rapids_slink.spanning_tree.boxes import (
+    estimate_friends,
     in_units,
     label_borders,
     label_by_boxes,
@@ -43,9 +42,8 @@ from rapids_slink.spanning_tree.core_rows import (
     most_pairs,
 )
 from rapids_slink.spanning_tree.graphs import EdgeList, components, is_graph
-from rapids_slink.spanning_tree.grouped import check_zeros
 from rapids_slink.spanning_tree.problem import Problem
-from rapids_slink.spanning_tree.ways import tree_of_rows
+from rapids_slink.spanning_tree.ways import check_zeros, compile_for, tree_of_rows
 
 #: Parts of pairs of rows: src and dst, and maybe distances, which are not read.
 Parts = Iterator[tuple[Array, ...]]

@@ -23,8 +23,7 @@ from rapids_slink.spanning_tree.graphs import (
     read_graph,
     spanning_forest,
 )
-from rapids_slink.spanning_tree.graphs.constrained import constrained_bytes, constrained_forest
-from rapids_slink.spanning_tree.graphs.marks import marks_of_nodes
+from rapids_slink.spanning_tree.graphs.constrained import constrained_bytes, constrained_forest, marks_of_nodes
 
 COMPLETE = ("keep", "error")
 

@@ -19,8 +19,8 @@ from rapids_slink.report import Report, counted
 from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.memory import DeviceMemoryError, MemoryEstimate, check_memory
 from rapids_slink.settings import Settings
-from rapids_slink.spanning_tree.grouped import estimate_groups, forest_of_groups
 from rapids_slink.spanning_tree.problem import Problem, Tree
+from rapids_slink.spanning_tree.ways import estimate_groups, forest_of_groups
 
 GIVEN = "metric='precomputed' takes no groups: make the distances between them infinite, and each group has its tree"
 

@@ -54,7 +54,7 @@ Two filters rule pairs out before the surrogate distance is computed, the second
 distances in as little time. Filters never report a distance.
 
 - product: ‖x - y‖² = ‖x‖² + ‖y‖² - 2x·y, of unit rows for cosine and correlation; `Metric.rounding_terms` bounds its
-  error, and neighbors/filter/bounds.py proves that no neighbour is lost.
+  error, and neighbors/filter/__init__.py proves that no neighbour is lost.
 - direct: the formula itself in float32, with a bound on its error; see neighbors/filter/cuda.py.
 
 Boxes: in few dimensions, the formula of the gaps between a point and a box is a lower bound for the points inside.

@@ -55,8 +55,6 @@ from rapids_slink.runtime.memory import (
     size_text,
 )
 from rapids_slink.settings import Settings, parameters_of
-from rapids_slink.spanning_tree.ahead import compile_for
-from rapids_slink.spanning_tree.append import estimate_appended, tree_of_appended
 from rapids_slink.spanning_tree.boxes import estimate_friends, label_friends
 from rapids_slink.spanning_tree.graphs import (
     NO_NODES,
@@ -70,10 +68,10 @@ from rapids_slink.spanning_tree.graphs import (
     read_graph,
     tree_of_edges,
 )
-from rapids_slink.spanning_tree.lists import list_length
+from rapids_slink.spanning_tree.lists import estimate_appended, list_length, tree_of_appended
 from rapids_slink.spanning_tree.problem import Problem, Tree, reported_cores, weighted_problem
 from rapids_slink.spanning_tree.relational import connect_graph
-from rapids_slink.spanning_tree.ways import SharedLists, estimate_tree, prepared_ways, tree_of_rows, way_of
+from rapids_slink.spanning_tree.ways import SharedLists, compile_for, estimate_tree, prepared_ways, tree_of_rows, way_of
 
 #: A function that makes the tree of a problem's rows.
 Grow: TypeAlias = Callable[[Problem, Array, Report], Tree]

@@ -16,10 +16,7 @@ from rapids_slink.runtime.threads import Progress, progress_bar
 from rapids_slink.single_linkage import SingleLinkage
 
 #: By device, the rows and features of the tables: few rows, whose pairs are all compared; few features; many of both.
-SHAPES = {
-    "cpu": ((500, 16), (9000, 3), (9000, 16)),
-    "cuda": ((500, 16), (100_000, 3), (20_000, 32), (100_000, 64)),
-}
+SHAPES = {"cpu": ((500, 16), (9000, 3), (9000, 16)), "cuda": ((500, 16), (100_000, 3), (20_000, 32), (100_000, 64))}
 #: The number of places that the rows of the second table of each shape are near. The first table is noise.
 PLACES = 300
 

@@ -12,6 +12,7 @@ import pandas as pd
 
 from rapids_slink import cannot_link as constrained
 from rapids_slink import groups, item_pipeline, pipeline
+from rapids_slink.dendrogram import changes_of, kept_names
 from rapids_slink.dendrogram.cutting import (
     OUTLIER,
     ClusterRule,
@@ -21,7 +22,6 @@ from rapids_slink.dendrogram.cutting import (
     check_max_distance,
     distance_limit,
 )
-from rapids_slink.dendrogram.names import changes_of, kept_names
 from rapids_slink.hierarchy.model import Estimator, Hierarchy, WithRows
 from rapids_slink.items import kind_of
 from rapids_slink.metrics import PRECOMPUTED, SPARSE_METRICS, Metric, MetricName

@@ -11,13 +11,27 @@
 
 Each device's ``merge_in_order`` is the kernel behind `build_linkage`, and ``label_clusters`` is that behind
 `cut_labels`. `cutting.inherit_labels` is a cut by groupby and merge alone.
+
+**Noise to clusters.** Go up from a row without a label to the first merge at which its branch meets labelled rows. The
+edge of this merge ends at a row of the other branch, and the row takes that row's label. If that row has none itself,
+it has met labelled rows before, within its own branch, and has taken their label.
+
+So the edges of merges of two labelled branches are left out. By induction over the merges, a component of the other
+edges has exactly one labelled row if its branch has any: an edge connects two components of which at most one has a
+labelled row. Every other row takes the label of this one, which it reaches by the path in the tree whose largest edge
+is the least in the total order. The forest is the minimum spanning forest that is rooted in the labelled rows
+(Cousty et al., "Watershed cuts: minimum spanning forests and the drop of water principle", TPAMI 2009).
+The numbers of the clusters do not matter.
 """
 
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from typing import Any
 
-from rapids_slink.dendrogram.cutting import cut_labels, soonest
+import numpy as np
+
+from rapids_slink.dendrogram.cutting import OUTLIER, cut_labels, soonest
 from rapids_slink.ordering import sort_in_place
 from rapids_slink.points.check import MAX_ROWS, as_integer, column_values, require_edges
 from rapids_slink.report import counted
@@ -28,7 +42,7 @@ from rapids_slink.runtime.memory import MemoryEstimate, check_memory
 #: The kernels of a device, in `cpu` or `cuda`.
 kernels = partial(half, package=__name__)
 
-__all__ = ["build_linkage", "cut_labels", "linkage_of_edges", "soonest"]
+__all__ = ["build_linkage", "changes_of", "cut_labels", "kept_names", "linkage_of_edges", "reduce_outliers", "soonest"]
 
 #: The columns of a linkage frame.
 MERGE_TYPES = {"left": "int32", "right": "int32", "height": "float64", "size": "int32"}
@@ -48,11 +62,19 @@ class Members:
 def linkage_of_edges(tree: Any, n_nodes: int | None, device: Device) -> PreallocatedFrame:
     """Return the linkage frame of an edge frame, on a device, within a run: the work of `api.linkage`."""
     require_edges(tree, "tree")
-    n = _count_nodes(len(tree), n_nodes)
     edges = len(tree)
+    n = edges + 1 if n_nodes is None else as_integer(n_nodes, "n_nodes")
+    if not 1 <= n <= MAX_ROWS:
+        raise ValueError(f"a tree must have from 1 to {MAX_ROWS} nodes, got {n}")
+    if edges > n - 1:
+        raise ValueError(f"not a tree: {edges} edges over n_nodes={n} nodes; a tree has {n - 1}, a forest fewer")
     check_memory(device, MemoryEstimate(EDGE_BYTES * edges), f"a tree of {counted(edges, 'edge')}")
     columns = {name: column_values(tree[name], device) for name in EDGE_TYPES}
-    _check_ids(columns["src"], columns["dst"], n, n_nodes is not None)
+    ends = [columns[end] for end in ("src", "dst")]
+    lowest, highest = (min(int(end.min()) for end in ends), max(int(end.max()) for end in ends)) if edges else (0, 0)
+    if lowest < 0 or highest >= n:
+        hint = f" (one tree of {edges} edges; for a forest, pass n_nodes)" if n_nodes is None else ""
+        raise ValueError(f"node ids must be from 0 to {n - 1}{hint}, found {lowest if lowest < 0 else highest}")
     columns = {name: part.astype(EDGE_TYPES[name]) for name, part in columns.items()}
     sort_in_place(columns, device.xp)
     return build_linkage(PreallocatedFrame(columns, device), n)
@@ -76,20 +98,79 @@ def build_linkage(tree: PreallocatedFrame, n: int, groups: tuple[Array, int] | N
     return merges
 
 
-def _count_nodes(edges: int, n_nodes: int | None) -> int:
-    n = edges + 1 if n_nodes is None else as_integer(n_nodes, "n_nodes")
-    if not 1 <= n <= MAX_ROWS:
-        raise ValueError(f"a tree must have from 1 to {MAX_ROWS} nodes, got {n}")
-    if edges > n - 1:
-        raise ValueError(f"not a tree: {edges} edges over n_nodes={n} nodes; a tree has {n - 1}, a forest fewer")
-    return n
+# --------------------------------------------------------------------------------------------------------------- labels
 
 
-def _check_ids(src: Array, dst: Array, n: int, forest: bool) -> None:
-    """Raise unless all ids are from 0 to n - 1. The error for one tree recommends `n_nodes`."""
-    if not len(src):
-        return
-    lowest, highest = min(int(src.min()), int(dst.min())), max(int(src.max()), int(dst.max()))
-    if lowest < 0 or highest >= n:
-        hint = "" if forest else f" (one tree of {len(src)} edges; for a forest, pass n_nodes)"
-        raise ValueError(f"node ids must be from 0 to {n - 1}{hint}, found {lowest if lowest < 0 else highest}")
+def reduce_outliers(
+    edges: dict[str, Array], merges: dict[str, Array], labels: Array, max_distance: float | None, device: Device
+) -> Array:
+    """Return the (n,) int32 labels without noise, except for rows that meet no cluster up to `max_distance`.
+
+    `edges` are int32 ``src`` and ``dst`` of a forest over n rows in merge order, and `merges` int32 ``left``, ``right``
+    and float64 ``height`` of its linkage. Labels below 0 are noise. `max_distance` is inclusive; None is no limit.
+    """
+    xp, n, on_device = device.xp, labels.size, kernels(device)
+    left_child, right_child, height = merges["left"], merges["right"], merges["height"]
+    is_labelled = labels >= 0
+    holds = on_device.mark_upwards(left_child, right_child, is_labelled)
+    stays = ~(holds[left_child] & holds[right_child]) & (height <= (inf if max_distance is None else max_distance))
+    src, dst = edges["src"][stays], edges["dst"][stays]
+    first, second, size = xp.empty((3, src.size), "int32")
+    on_device.merge_in_order(src, dst, n, first, second, size)
+    component = on_device.label_clusters(first, second, n)[:n]
+    label_of_component: Any = xp.full(n, OUTLIER, "int32")
+    label_of_component[component[is_labelled]] = labels[is_labelled]
+    reduced: Array = label_of_component[component]
+    return reduced
+
+
+#: The columns of `changes_of`.
+CHANGES = ("before", "after", "rows", "merged", "split")
+
+
+def kept_names(before: np.ndarray, after: np.ndarray, clusters: int, unused: int) -> np.ndarray:
+    """Return the name of each of these new `clusters`, (clusters,) int32, by the rows that it shares with old ones.
+
+    `before` and `after` are the labels of the same rows, -1 for noise. A new cluster takes the name of the old cluster
+    that has most of its rows; of several such clusters, the smallest name. If several new clusters would take one name,
+    the one that shares most rows takes it; of several such clusters, the first. All other clusters are numbered from
+    `unused` on. Some of these share no row with an old cluster.
+    """
+    new, old, rows = _common(before, after)
+    old, new, rows = (part[new >= 0] for part in (old, new, rows))
+    chosen = _first(new, np.lexsort((old, -rows, new)))
+    new, old, rows = new[chosen], old[chosen], rows[chosen]
+    takes = _first(old, np.lexsort((new, -rows, old)))
+    names = np.full(clusters, -1, np.int32)
+    names[new[takes]] = old[takes]
+    others = np.flatnonzero(names < 0)
+    names[others] = unused + np.arange(others.size)
+    return names
+
+
+def changes_of(before: np.ndarray, after: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the columns of a frame with a row for each pair of an old cluster and a present label that share rows.
+
+    ``before`` and ``after`` are these labels, int32; ``after`` is -1 for rows that are noise now. ``rows`` is the
+    number of shared rows, int64. ``merged`` is whether the present cluster has rows of several old ones. ``split`` is
+    whether rows of the old cluster have several labels now.
+    """
+    after, before, rows = _common(before, after)
+    order = np.lexsort((after, before))
+    before, after, rows = before[order], after[order], rows[order]
+    merged = (np.bincount(after + 1, minlength=1) > 1)[after + 1] & (after >= 0)
+    split = (np.bincount(before, minlength=1) > 1)[before]
+    return dict(zip(CHANGES, (before, after, rows, merged, split), strict=True))
+
+
+def _common(before: np.ndarray, after: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the pairs of a present label and an old cluster that share rows, int32 each, and how many rows, int64."""
+    is_old = before >= 0
+    width = np.int64(before.max(initial=0)) + 1
+    pair, rows = np.unique((after[is_old] + np.int64(1)) * width + before[is_old], return_counts=True)
+    return (pair // width - 1).astype(np.int32), (pair % width).astype(np.int32), rows
+
+
+def _first(values: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """Return where each value occurs first in this order."""
+    return order[np.unique(values[order], return_index=True)[1]]

@@ -244,7 +244,11 @@ def summarize(tree: Condensed, device: Device = CPU, weighting: Weighting | None
 def select(tree: Condensed, rule: Rule, summary: Summary, device: Device = CPU) -> Selected:
     """Return the clusters that a rule selects, their persistence, and the label and the depth of each point in them."""
     stability, largest, _ = summary
-    selected = _leaves(tree) if rule.leaves else _most_stable(tree.parent, stability.copy(), _allowed(tree, rule))
+    if rule.leaves:  # the clusters that do not split, and never that of all points
+        selected = np.ones(tree.parent.size, bool)
+        selected[0] = selected[tree.parent[1:]] = False
+    else:
+        selected = _most_stable(tree.parent, stability.copy(), _allowed(tree, rule))
     if rule.epsilon > 0:
         selected = _above(tree.parent, _heights(tree.birth), selected, rule.epsilon, rule.allow_single)
     labels, probabilities, numbers = _label(tree, selected, summary, rule.epsilon, device)
@@ -272,14 +276,6 @@ def raise_to_those_within(parent, largest):
     """Replace each cluster's value by the largest of its own and those of the clusters within it."""
     for c in range(largest.size - 1, 0, -1):
         largest[parent[c]] = max(largest[parent[c]], largest[c])
-
-
-def _leaves(tree: Condensed) -> np.ndarray:
-    """Return which clusters do not split, (c,) bool. The cluster of all points is never among them."""
-    selected = np.ones(tree.parent.size, bool)
-    selected[0] = False
-    selected[tree.parent[1:]] = False
-    return selected
 
 
 def _allowed(tree: Condensed, rule: Rule) -> np.ndarray:

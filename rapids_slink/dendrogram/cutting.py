@@ -291,11 +291,13 @@ def warn_of_outliers(linkage: Mapping[str, Array], n: int, n_clusters: int) -> N
     if n < FEW_ROWS or n_clusters < 2 or linkage["size"].size != n - 1:
         return
     child = np.concatenate([to_host(linkage[side][kept:]) for side in ("left", "right")])
-    child = child[child < n + kept]
-    sizes, is_merge = np.ones(n_clusters, np.int64), child >= n
-    sizes[is_merge] = to_host(linkage["size"][device_of(linkage["size"]).asarray(child[is_merge] - n)])
-    single, largest = int((sizes == 1).sum()), int(sizes.max())
-    if 2 * single > n_clusters - 1 and largest >= MOST_ROWS * n:
+    single, merged = int((child < n).sum()), child[(child >= n) & (child < n + kept)] - n
+    if 2 * single <= n_clusters - 1 or not merged.size:
+        return
+    largest = n - single
+    if merged.size > 1:
+        largest = int(linkage["size"][device_of(linkage["size"]).asarray(merged)].max())
+    if largest >= MOST_ROWS * n:
         have = "has" if single == 1 else "have"
         warn(
             f"of {n_clusters:,} clusters the largest has {largest / n:.1%} of the rows, and {single:,} {have} one row. "
@@ -438,8 +440,7 @@ def cut_groups(
     labels = PreallocatedFrame.empty(device, n_leaves, dict.fromkeys(names, "int32"))
     place = half(device, __package__).ranks_in_groups(group, len(rows))
     for column, value in zip(labels.columns.values(), values, strict=True):
-        kept = place < (rows - min(int(value), n_leaves))[group]
-        column[...] = label_kept(linkage, kept, n_leaves, parameters)
+        column[...] = label_kept(linkage, place < (rows - min(int(value), n_leaves))[group], n_leaves, parameters)
     return labels
 
 

@@ -20,7 +20,7 @@ from rapids_slink.runtime.device import CPU, Array, Device, to_host
 from rapids_slink.runtime.memory import DeviceMemoryError
 from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree import kernels
-from rapids_slink.spanning_tree.core_rows import CoreRows, most_pairs
+from rapids_slink.spanning_tree.boxes import CoreRows, most_pairs
 
 
 def check_settings(settings: Settings) -> None:

@@ -25,8 +25,8 @@ from rapids_slink.runtime.device import CPU, Device, to_host
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame, frame_of
 from rapids_slink.runtime.memory import check_memory
 from rapids_slink.settings import Settings
-from rapids_slink.spanning_tree.grouped import estimate_groups, forest_of_groups
 from rapids_slink.spanning_tree.problem import Problem, reported_cores
+from rapids_slink.spanning_tree.ways import estimate_groups, forest_of_groups
 
 #: The number of meetings for each worker. At a meeting the rows of groups that lie in several partitions come together.
 MEETINGS = 2

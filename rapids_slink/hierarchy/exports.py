@@ -12,9 +12,19 @@ import pandas as pd
 from rapids_slink.dendrogram.cutting import COLUMNS
 from rapids_slink.points.check import as_integer, check_index, require_columns
 from rapids_slink.points.keys import without_columns
-from rapids_slink.points.output import Frame, Index, OutputKind, Rows, as_known, column_names, on_device, on_host
+from rapids_slink.points.output import (
+    TABLES,
+    Frame,
+    Index,
+    OutputKind,
+    Rows,
+    as_known,
+    column_names,
+    on_device,
+    on_host,
+)
 from rapids_slink.report import Report
-from rapids_slink.runtime.device import CPU, resolve, to_host
+from rapids_slink.runtime.device import CPU, Array, resolve, to_host
 from rapids_slink.runtime.frames import Later
 from rapids_slink.spanning_tree.graphs import as_cugraph
 
@@ -105,6 +115,17 @@ class Exports:
     _cut_per_group_: bool = False  # whether `labels_` are cuts by a number of clusters in each group
 
     @property
+    def nodes_(self) -> Index | range | Any:
+        """Return the ids of a graph's nodes, or the index of the input's rows, in the order of `labels_`.
+
+        They are a column of Polars or Arrow if the input was a table of these, and otherwise an Index. They are row
+        numbers if there is no index.
+        """
+        self._require_fit()
+        nodes = range(self.n_leaves_) if self._index is None else self._index
+        return self._output.series(np.asarray(nodes)) if self._output.wrapper in TABLES else nodes
+
+    @property
     def _nodes(self) -> Any:
         """Return all nodes of `mst_`."""
         return range(self.n_leaves_)
@@ -132,6 +153,12 @@ class Exports:
         names = column_names(X) or []
         keys = [name for name in self._key_columns_ if name in names]
         return without_columns(X, keys) if keys else X
+
+    def _rows_of(self, ends: Any) -> Array:
+        """Return the row numbers of the nodes in a column of `mst_`, which holds the names of a graph's nodes."""
+        if isinstance(self._nodes, range):
+            return ends.values
+        return pd.Index(on_host(self._nodes)).get_indexer(on_host(ends))
 
     def _require_one_group(self, method: str) -> None:
         if hasattr(self, "groups_"):
@@ -315,8 +342,8 @@ class Exports:
         n = self.n_clusters_
         label, first, place = np.unique(np.asarray(on_host(self.labels_)), return_index=True, return_inverse=True)
         labels = place - int(label[0] < 0)  # 0..n-1, also where names were kept
-        nodes, tree = on_host(self._nodes), on_host(self.mst_)
-        src, dst = (tree[end] if isinstance(nodes, range) else nodes.get_indexer(tree[end]) for end in ("src", "dst"))
+        tree = on_host(self.mst_)
+        src, dst = (self._rows_of(tree[end]) for end in ("src", "dst"))
         within = labels[src] == labels[dst]
         height = np.zeros(n + 1)  # the last is the height of noise
         np.maximum.at(height, labels[src][within], tree["weight"].to_numpy()[within])

@@ -16,26 +16,10 @@ import numpy as np
 import pandas as pd
 
 from rapids_slink.catalogue import catalogue_of, read_rows
-from rapids_slink.dendrogram import condense, cutting
-from rapids_slink.dendrogram.condense import Rule, select, summarize
-from rapids_slink.dendrogram.cutting import (
-    COLUMNS,
-    CutOptions,
-    CutParameters,
-    check_distance,
-    check_max_distance,
-    cut_frame,
-    distance_limit,
-    least_size,
-    name_by_first_row,
-    warn_of_heavy_rows,
-    warn_of_outliers,
-)
-from rapids_slink.dendrogram.noise import reduce_outliers
+from rapids_slink.dendrogram import condense, cutting, reduce_outliers
 from rapids_slink.hierarchy import plotting, storage
 from rapids_slink.hierarchy.explorer import Explorer
-from rapids_slink.hierarchy.exports import Exports
-from rapids_slink.hierarchy.plotting import MAX_POINTS
+from rapids_slink.hierarchy.plotting import Plots, draws
 from rapids_slink.hierarchy.trees import CondensedTree
 from rapids_slink.metrics import METRICS, PRECOMPUTED, Metric
 from rapids_slink.points.check import as_integer, check_index, check_labels, column_values
@@ -43,7 +27,6 @@ from rapids_slink.points.output import (
     TABLES,
     Distances,
     Frame,
-    Index,
     Numbers,
     OutputKind,
     Rows,
@@ -68,7 +51,7 @@ MEANINGS = {
 }  # fmt: skip
 
 
-class Hierarchy(Exports):
+class Hierarchy(Plots):
     """The common base of `SingleLinkage`, `HDBSCAN` and the result of `fit_graph`.
 
     A pickle holds objects of pandas and NumPy whatever the model was fitted on, and opens on any machine. A copy keeps
@@ -83,17 +66,6 @@ class Hierarchy(Exports):
     linkage_, mst_, labels_, n_leaves_, n_clusters_, children_, distances_, report_
         See `SingleLinkage`. The leaves are the rows, or the nodes of a graph.
     """
-
-    @property
-    def nodes_(self) -> Index | range | Any:
-        """Return the ids of a graph's nodes, or the index of the input's rows, in the order of `labels_`.
-
-        They are a column of Polars or Arrow if the input was a table of these, and otherwise an Index. They are row
-        numbers if there is no index.
-        """
-        self._require_fit()
-        nodes = range(self.n_leaves_) if self._index is None else self._index
-        return self._output.series(np.asarray(nodes)) if self._output.wrapper in TABLES else nodes
 
     @property
     def children_(self) -> Values:
@@ -114,7 +86,7 @@ class Hierarchy(Exports):
         *,
         distance_threshold: float | None = None,
         min_similarity: float | None = None,
-        **options: Unpack[CutOptions],
+        **options: Unpack[cutting.CutOptions],
     ) -> Rows: ...
     @overload
     def cut(
@@ -123,7 +95,7 @@ class Hierarchy(Exports):
         *,
         distance_threshold: None = None,
         min_similarity: None = None,
-        **options: Unpack[CutOptions],
+        **options: Unpack[cutting.CutOptions],
     ) -> Frame: ...
     @overload
     def cut(
@@ -132,7 +104,7 @@ class Hierarchy(Exports):
         *,
         distance_threshold: Sequence[float] | np.ndarray[Any, Any] | None = None,
         min_similarity: Sequence[float] | np.ndarray[Any, Any] | None = None,
-        **options: Unpack[CutOptions],
+        **options: Unpack[cutting.CutOptions],
     ) -> Frame: ...
     @with_hints(cutting.MEANINGS)
     def cut(
@@ -182,24 +154,26 @@ class Hierarchy(Exports):
         if min_similarity is not None:
             if n_clusters is not None or distance_threshold is not None:
                 raise ValueError("give exactly one of n_clusters, distance_threshold and min_similarity, got several")
-            similarities, many = CutParameters(distance_threshold=min_similarity).values
-            limits: list[Any] = [distance_limit(self._metric, None, similarity) for similarity in similarities]
+            similarities, many = cutting.CutParameters(distance_threshold=min_similarity).values
+            limits: list[Any] = [cutting.distance_limit(self._metric, None, similarity) for similarity in similarities]
             distance_threshold, closed = limits if many else limits[0], "right"
-        parameters = CutParameters(
+        parameters = cutting.CutParameters(
             n_clusters, distance_threshold, min_cluster_size, closed=closed, names=names, sample_weight=sample_weight,
             max_distance=limit, column_values=similarities, max_cluster_size=max_cluster_size, count_small=count_small,
         ).checked()  # fmt: skip
         if n_clusters is None and distance_threshold is not None:
             for value in parameters.values[0]:
-                check_distance(value, "distance_threshold", getattr(self, "metric", None))
-            check_max_distance(parameters.values[0], limit)
+                cutting.check_distance(value, "distance_threshold", getattr(self, "metric", None))
+            cutting.check_max_distance(parameters.values[0], limit)
         by_group = n_clusters is not None and distance_threshold is None and hasattr(self, "groups_")
         labels = self._cut(parameters, (self._merge_group_, self.groups_) if by_group else None)
-        warn_of_heavy_rows(parameters, self.n_leaves_)
+        cutting.warn_of_heavy_rows(parameters, self.n_leaves_)
         is_plain = min_cluster_size is None and not by_group and self._layout is None
         if is_plain and isinstance(n_clusters, int | np.integer):
             linkage = as_frame(OutputKind.of(self.linkage_, resolve("auto", self.linkage_))[0])
-            warn_of_outliers({name: array_of(linkage[name]) for name in COLUMNS}, self.n_leaves_, int(n_clusters))
+            cutting.warn_of_outliers(
+                {name: array_of(linkage[name]) for name in cutting.COLUMNS}, self.n_leaves_, int(n_clusters)
+            )
         return labels
 
     @property
@@ -207,13 +181,13 @@ class Hierarchy(Exports):
         """Return the metric of the heights. The heights of a graph's hierarchy are given distances."""
         return PRECOMPUTED
 
-    def _cut(self, parameters: CutParameters, groups: tuple[Any, Any] | None = None) -> Rows | Frame:
+    def _cut(self, parameters: cutting.CutParameters, groups: tuple[Any, Any] | None = None) -> Rows | Frame:
         """Return the labels of cuts of the whole forest, or of each of its groups by `_merge_group_` and `groups_`."""
         if self._layout is not None:
             return self._layout.cut(self.linkage_, self.n_leaves_, parameters, groups)
         linkage, _ = OutputKind.of(self.linkage_, resolve("auto", self.linkage_))
         index = on_current_gpu(self._index)
-        return cut_frame(linkage, self.n_leaves_, parameters, self._output, index, groups=groups)
+        return cutting.cut_frame(linkage, self.n_leaves_, parameters, self._output, index, groups=groups)
 
     def reduce_outliers(self, labels: Any = None, *, max_distance: float | None = None) -> Rows:
         """Give noise to clusters: each row labelled -1 takes the cluster that its branch of the tree meets first.
@@ -262,7 +236,7 @@ class Hierarchy(Exports):
         if self._layout is not None:
             raise ValueError("reduce_outliers takes a model in one piece, and this has partitions: save it and load it")
         if max_distance is not None:
-            check_distance(max_distance, "max_distance", getattr(self, "metric", None))
+            cutting.check_distance(max_distance, "max_distance", getattr(self, "metric", None))
         frames = self.linkage_, self.mst_
         linkage, tree = (OutputKind.of(frame, resolve("auto", frame))[0] for frame in frames)
         device = device_of(linkage)
@@ -271,16 +245,10 @@ class Hierarchy(Exports):
             check_memory(device, needed, counted(self.n_leaves_, "row"))
             labels = self.labels_ if labels is None else labels
             labels = check_labels(labels, self.n_leaves_, device, self._index)
-            merges = {name: column_values(linkage[name], device) for name in COLUMNS[:3]}
+            merges = {name: column_values(linkage[name], device) for name in cutting.COLUMNS[:3]}
             edges = {name: device.asarray(self._rows_of(tree[name]), "int32") for name in ("src", "dst")}
             reduced = copy_out(device, reduce_outliers(edges, merges, labels, max_distance, device))
         return self._output.from_cuml_setting().labels(reduced, on_current_gpu(self._index))
-
-    def _rows_of(self, ends: Any) -> Array:
-        """Return the row numbers of the nodes in a column of `mst_`, which holds the names of a graph's nodes."""
-        if isinstance(self._nodes, range):
-            return ends.values
-        return pd.Index(on_host(self._nodes)).get_indexer(on_host(ends))
 
     def catalogue(self, X: Any = None, *, min_size: int = 20, columns: Any = None, weights: Any = None) -> Frame:
         """Return the clusters of `labels_` as a table of their sizes, centres and extents. Noise is left out.
@@ -356,12 +324,12 @@ class Hierarchy(Exports):
         No tree is made for it.
         """
         if self._layout is not None:
-            return self._cut(CutParameters(self.n_clusters_, names="first_row"))
+            return self._cut(cutting.CutParameters(self.n_clusters_, names="first_row"))
         labels = array_of(self.labels_) if library_of(self.labels_) else self.labels_
         device = device_of(labels)
         with run_scope(device):
             first = copy_out(device, device.asarray(labels)) if device.is_gpu else labels.copy()
-            name_by_first_row(first, device.xp)
+            cutting.name_by_first_row(first, device.xp)
         return self._output.from_cuml_setting().labels(first, on_current_gpu(self._index))
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -388,47 +356,7 @@ class Hierarchy(Exports):
         self._require_fit()
         storage.save(self, path)
 
-    @usual_errors()
-    def plot(self, *, ax: Any = None, p: int = 30, truncate_mode: str | None = "lastp", **kwargs: Any) -> Any:
-        """Draw the dendrogram with SciPy and matplotlib.
-
-        By default only the last ``p - 1`` merges are drawn, over `p` leaves that are whole clusters: "(1234)" is a
-        cluster of 1,234 rows, and a row has its name in the index, or its number. Merges within a cluster of `labels_`
-        have its colour, as in `plot_clusters`; a line is the cut. Great circles are in kilometres. A million rows take
-        SciPy a third of a second, in a tree of any depth.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, optional
-            Where to draw; the current Axes by default.
-        p : int
-            Leaves to draw, at least 2.
-        truncate_mode : {"lastp", None}
-            None draws every row. SciPy does that by recursion, which fails for deep trees.
-        **kwargs
-            Passed on to `scipy.cluster.hierarchy.dendrogram`. ``labels`` (one per row), ``leaf_label_func`` and
-            ``link_color_func`` refer to rows and clusters of the whole tree.
-
-        Returns
-        -------
-        matplotlib.axes.Axes
-            The axes drawn into.
-
-        Raises
-        ------
-        ImportError
-            matplotlib is not installed.
-        ValueError
-            `p` or `truncate_mode` is not valid, the whole tree is too deep to be drawn, or it is a forest.
-        """
-        self._require_tree("plot_condensed(), plot_heights() and plot_clusters(X) draw one")
-        cut = (self._cut_clusters, np.asarray(on_host(self.labels_))) if self._labels_are_a_cut else None
-        return plotting.plot_dendrogram(
-            self.linkage_, cut=cut, names=self.nodes_, unit=plotting.unit_of(self), ax=ax, p=p,
-            truncate_mode=truncate_mode, **kwargs,
-        )  # fmt: skip
-
-    @usual_errors()
+    @draws
     def plot_condensed(self, *, min_cluster_size: int | None = None, ax: Any = None, **options: Any) -> Any:
         """Draw the condensed tree as an icicle: the clusters of many rows, and the cut.
 
@@ -446,15 +374,8 @@ class Hierarchy(Exports):
         **options
             See `CondensedTree.plot`.
 
-        Returns
-        -------
-        matplotlib.axes.Axes
-            The axes drawn into.
-
         Raises
         ------
-        ImportError
-            matplotlib is not installed.
         ValueError, TypeError
             `min_cluster_size` is not valid, a height is negative, or the rows are weighted.
         """
@@ -470,7 +391,7 @@ class Hierarchy(Exports):
     def _condensed(self, min_cluster_size: int | None) -> CondensedTree:
         """Return the condensed tree with the labels of its most stable clusters. Raise for negative heights."""
         n = self.n_leaves_
-        least = least_size(n) if min_cluster_size is None else as_integer(min_cluster_size, "min_cluster_size")
+        least = cutting.least_size(n) if min_cluster_size is None else as_integer(min_cluster_size, "min_cluster_size")
         linkage = on_host(self.linkage_)
         if least < 2:
             raise ValueError(f"min_cluster_size must be at least 2, got {min_cluster_size}")
@@ -478,105 +399,8 @@ class Hierarchy(Exports):
         if merges.height.size and merges.height[0] < 0:
             raise ValueError(f"a condensed tree needs distances that are not negative, got {merges.height[0]}")
         tree = condense.condense(merges, n, least)
-        labels = select(tree, Rule(), summarize(tree)).labels
+        labels = condense.select(tree, condense.Rule(), condense.summarize(tree)).labels
         return CondensedTree(pd.DataFrame(condense.columns_of(tree)), labels, plotting.unit_of(self))
-
-    @usual_errors()
-    def plot_tree(self, X: Any, *, max_edges: int = MAX_POINTS, ax: Any = None) -> Any:
-        """Draw the minimum spanning tree on the rows: the edges within clusters, and those that the cut removes.
-
-        Parameters
-        ----------
-        X : dataframe or array, (n, d)
-            The rows that were clustered, which the model does not keep; for a graph's hierarchy, any coordinates of its
-            nodes. If there are more than two columns, the first two principal components are drawn.
-        max_edges : int
-            If there are more edges, only the longest are drawn. They connect whole regions of the data.
-        ax : matplotlib Axes, optional
-            Where to draw; the current Axes by default.
-
-        Returns
-        -------
-        matplotlib.axes.Axes
-            The axes drawn into.
-
-        Raises
-        ------
-        ImportError, ValueError, TypeError
-            See `plot_clusters`.
-        """
-        self._require_fit()
-        return plotting.plot_tree(self, X, max_edges, ax)
-
-    @usual_errors()
-    def plot_heights(self, ax: Any = None, **kwargs: Any) -> Any:
-        """Draw the heights of the merges, the highest first, against the number of clusters, and mark the cut.
-
-        At k clusters the curve has the height of the merge that leaves k - 1 clusters. A cut between two very different
-        heights is stable: it changes little when the data does. More than 2,000 heights are sampled evenly along the
-        logarithmic axis: all of the highest, and ever fewer of the lower ones. The cut is that of `labels_`, if these
-        are the labels of a cut.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, optional
-            Where to draw; the current Axes by default. The axis of the number of clusters is logarithmic from 100
-            merges on. The axis of heights is logarithmic if none is negative and the positive ones span two orders of
-            magnitude.
-        **kwargs
-            Passed on to `matplotlib.axes.Axes.plot`.
-
-        Returns
-        -------
-        matplotlib.axes.Axes
-            The axes drawn into.
-
-        Raises
-        ------
-        ImportError
-            matplotlib is not installed.
-        """
-        self._require_fit()
-        n_clusters = self._cut_clusters if self._labels_are_a_cut else None
-        unit = plotting.unit_of(self)
-        return plotting.plot_heights(self.linkage_, self.n_leaves_, n_clusters=n_clusters, unit=unit, ax=ax, **kwargs)
-
-    @usual_errors()
-    def plot_clusters(self, X: Any, ax: Any = None, **kwargs: Any) -> Any:
-        """Draw the rows as points, coloured by `labels_`.
-
-        One column is drawn as a strip with an arbitrary second axis, two columns as they are, and more by the first two
-        principal components of the drawn rows. With ``metric="haversine"`` the axes are longitude and latitude in
-        degrees. Each of the 20 largest clusters has a colour, in order of size. All others and noise are grey. The
-        fewer points a colour has, the larger they are. At most 20,000 rows are drawn, evenly spaced within each colour
-        and the same number of each, so small clusters are drawn whole. Above 100,000 rows datashader, if installed,
-        draws all of them: a pixel has the mixed colour of its rows, and more of it for more rows.
-
-        Parameters
-        ----------
-        X : dataframe or array, (n, d)
-            The rows that were clustered, which the model does not keep; for a graph's hierarchy, any coordinates of its
-            nodes.
-        ax : matplotlib Axes, optional
-            Where to draw; the current Axes by default. The legend is to the right of the Axes.
-        **kwargs
-            Passed on to `matplotlib.axes.Axes.scatter`.
-
-        Returns
-        -------
-        matplotlib.axes.Axes
-            The axes drawn into.
-
-        Raises
-        ------
-        ImportError
-            matplotlib is not installed.
-        ValueError, TypeError
-            `X` is not valid, or does not have the number of rows that were clustered.
-        """
-        self._require_fit()
-        mapped = plotting.is_map(self)
-        return plotting.plot_clusters(self._features(X), self.labels_, mapped=mapped, ax=ax, **kwargs)
 
     @usual_errors()
     def explore(

@@ -4,30 +4,38 @@ from __future__ import annotations
 
 import warnings
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from html import escape
 from importlib import import_module
 from importlib.util import find_spec
+from inspect import cleandoc
 from textwrap import shorten
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
 
-from rapids_slink.hierarchy.exports import needs, to_scipy
-from rapids_slink.hierarchy.palette import COLORS, NOISE, OTHERS
+from rapids_slink.hierarchy.exports import Exports, needs, to_scipy
 from rapids_slink.points import Points, as_points
 from rapids_slink.points.check import as_integer
 from rapids_slink.points.output import as_frame, is_collection, on_host
 from rapids_slink.report import counted, entry_text, in_words
 from rapids_slink.runtime.device import Array, device_of, is_on_gpu, to_host
+from rapids_slink.runtime.memory import usual_errors
 from rapids_slink.trigonometry import EARTH_RADIUS
 
 if TYPE_CHECKING:
     from rapids_slink.hierarchy.model import Hierarchy
 
-
+#: The colours of the largest clusters, in order of size. The first six are those of Okabe and Ito, except black and
+#: yellow: they are distinguishable with any kind of colour blindness.
+COLORS = (
+    "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#8C6BB1", "#66A61E", "#B15928", "#E7298A",
+    "#17A2A2", "#8D8C12", "#FB8072", "#5E60CE", "#C49A6C", "#2CA02C", "#C51B7D", "#D4AC0D", "#CB4335", "#7FB3D5",
+)  # fmt: skip
+#: The colour of all other clusters, and that of noise in the explorer, which is faint.
+OTHERS, NOISE = "#999999", "#A0A0A060"
 #: More rows than this are drawn by datashader, if it is installed.
 DENSE = 100_000
 #: The largest number of rows that `plot_clusters` draws, and of heights that `plot_heights` draws.
@@ -51,60 +59,196 @@ class Unit(NamedTuple):
 
 
 NO_UNIT = Unit(1.0, "")
+Method = TypeVar("Method", bound=Callable[..., Any])
+#: Sections of the docstrings of methods that draw; further errors follow.
+AXES = """\
+Returns
+-------
+matplotlib.axes.Axes
+    The axes drawn into.
+
+Raises
+------
+ImportError
+    matplotlib is not installed."""
 
 
-def plot_dendrogram(
-    linkage: Any,
-    *,
-    cut: tuple[int, np.ndarray] | None = None,
-    names: Any = None,
-    unit: Unit = NO_UNIT,
-    ax: Any = None,
-    p: int = 30,
-    truncate_mode: str | None = "lastp",
-    **kwargs: Any,
-) -> Any:
-    """Draw the dendrogram of a linkage frame of one tree, as `Hierarchy.plot` does, and return the axes.
+def draws(method: Method) -> Method:
+    """Let a method draw, and put into its docstring what is the same for all of them: the result, and an error."""
+    text, _, errors = cleandoc(method.__doc__ or "").partition("\n\nRaises\n------\n")
+    method.__doc__ = f"{text}\n\n{AXES}\n{errors}"
+    drawing: Method = usual_errors()(method)
+    return drawing
 
-    `cut` holds a number of clusters and the labels of their cut. `names` are the names of rows.
-    """
-    from scipy.cluster import hierarchy
 
-    if truncate_mode not in ("lastp", None):
-        raise ValueError(f"truncate_mode must be 'lastp' or None, got {truncate_mode!r}")
-    if as_integer(p, "p") < 2:
-        raise ValueError(f"p must be at least 2, got {p}")
-    Z, labels = to_scipy(linkage), kwargs.get("labels")
-    Z[:, 2] *= unit.length
-    n, across = len(Z) + 1, kwargs.get("orientation", "top") in ("top", "bottom")
-    if labels is not None and len(labels) != n:
-        raise ValueError(f"labels must have one entry per row: {n}, got {len(labels)}")
-    ax = axes_of(ax)
-    if len(Z):
-        if across:
-            kwargs.setdefault("leaf_rotation", 90)  # horizontal labels would overlap
-        if names is not None and not {"labels", "leaf_label_func", "show_leaf_counts"} & set(kwargs):
-            kwargs["leaf_label_func"] = partial(_name_of_leaf, Z=Z, names=names)
-        if cut is not None and not {"link_color_func", "color_threshold"} & set(kwargs):
-            n_clusters, cut_labels = cut
-            colors = _colors_of_links(Z, n_clusters, cut_labels)
-            kwargs["link_color_func"] = lambda node: str(colors[node - n])
-            if n_clusters > 1:
-                at = cut_height(Z[::-1, 2], n_clusters, 1, 0.0, is_log=False)
-                (ax.axhline if across else ax.axvline)(at, color="black", linestyle="--", linewidth=1)
-        try:
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "Attempting to set identical")  # limits: all heights are zero
-                hierarchy.dendrogram(Z, p=int(p), truncate_mode=truncate_mode, ax=ax, **kwargs)
-        except RecursionError as error:
-            raise ValueError(
-                f"a dendrogram of {n if truncate_mode is None else p} leaves is too deep for SciPy to draw: lower p, "
-                "or leave truncate_mode='lastp'"
-            ) from error
-    titles = "row, or (rows in the cluster)", unit.axis
-    xlabel, ylabel = titles if across else titles[::-1]
-    ax.set(xlabel=xlabel, ylabel=ylabel)
-    return ax
+class Plots(Exports):
+    """The plots of `Hierarchy`."""
+
+    @draws
+    def plot(self, *, ax: Any = None, p: int = 30, truncate_mode: str | None = "lastp", **kwargs: Any) -> Any:
+        """Draw the dendrogram with SciPy and matplotlib.
+
+        By default only the last ``p - 1`` merges are drawn, over `p` leaves that are whole clusters: "(1234)" is a
+        cluster of 1,234 rows, and a row has its name in the index, or its number. Merges within a cluster of `labels_`
+        have its colour, as in `plot_clusters`; a line is the cut. Great circles are in kilometres. A million rows take
+        SciPy a third of a second, in a tree of any depth.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Where to draw; the current Axes by default.
+        p : int
+            Leaves to draw, at least 2.
+        truncate_mode : {"lastp", None}
+            None draws every row. SciPy does that by recursion, which fails for deep trees.
+        **kwargs
+            Passed on to `scipy.cluster.hierarchy.dendrogram`. ``labels`` (one per row), ``leaf_label_func`` and
+            ``link_color_func`` refer to rows and clusters of the whole tree.
+
+        Raises
+        ------
+        ValueError
+            `p` or `truncate_mode` is not valid, the whole tree is too deep to be drawn, or it is a forest.
+        """
+        self._require_tree("plot_condensed(), plot_heights() and plot_clusters(X) draw one")
+        from scipy.cluster.hierarchy import dendrogram
+
+        if truncate_mode not in ("lastp", None):
+            raise ValueError(f"truncate_mode must be 'lastp' or None, got {truncate_mode!r}")
+        if as_integer(p, "p") < 2:
+            raise ValueError(f"p must be at least 2, got {p}")
+        Z, labels, unit = to_scipy(self.linkage_), kwargs.get("labels"), unit_of(self)
+        Z[:, 2] *= unit.length
+        n, across = len(Z) + 1, kwargs.get("orientation", "top") in ("top", "bottom")
+        if labels is not None and len(labels) != n:
+            raise ValueError(f"labels must have one entry per row: {n}, got {len(labels)}")
+        ax = axes_of(ax)
+        if len(Z):
+            if across:
+                kwargs.setdefault("leaf_rotation", 90)  # horizontal labels would overlap
+            if not {"labels", "leaf_label_func", "show_leaf_counts"} & set(kwargs):
+                kwargs["leaf_label_func"] = partial(_name_of_leaf, Z=Z, names=self.nodes_)
+            if self._labels_are_a_cut and not {"link_color_func", "color_threshold"} & set(kwargs):
+                n_clusters = self._cut_clusters
+                colors = _colors_of_links(Z, n_clusters, np.asarray(on_host(self.labels_)))
+                kwargs["link_color_func"] = lambda node: str(colors[node - n])
+                if n_clusters > 1:
+                    at = cut_height(Z[::-1, 2], n_clusters, 1, 0.0, is_log=False)
+                    (ax.axhline if across else ax.axvline)(at, color="black", linestyle="--", linewidth=1)
+            try:
+                with warnings.catch_warnings():
+                    warnings.filterwarnings("ignore", "Attempting to set identical")  # limits: all heights are zero
+                    dendrogram(Z, p=int(p), truncate_mode=truncate_mode, ax=ax, **kwargs)
+            except RecursionError as error:
+                leaves = n if truncate_mode is None else p
+                raise ValueError(
+                    f"a dendrogram of {leaves} leaves is too deep for SciPy to draw: lower p, or leave "
+                    "truncate_mode='lastp'"
+                ) from error
+        titles = "row, or (rows in the cluster)", unit.axis
+        xlabel, ylabel = titles if across else titles[::-1]
+        ax.set(xlabel=xlabel, ylabel=ylabel)
+        return ax
+
+    @draws
+    def plot_tree(self, X: Any, *, max_edges: int = MAX_POINTS, ax: Any = None) -> Any:
+        """Draw the minimum spanning tree on the rows: the edges within clusters, and those that the cut removes.
+
+        Parameters
+        ----------
+        X : dataframe or array, (n, d)
+            The rows that were clustered, which the model does not keep; for a graph's hierarchy, any coordinates of its
+            nodes. If there are more than two columns, the first two principal components are drawn.
+        max_edges : int
+            If there are more edges, only the longest are drawn. They connect whole regions of the data.
+        ax : matplotlib Axes, optional
+            Where to draw; the current Axes by default.
+
+        Raises
+        ------
+        ValueError, TypeError
+            See `plot_clusters`.
+        """
+        self._require_fit()
+        points, labels = _rows_and_labels(self._features(X), self.labels_)
+        ax = axes_of(ax)
+        from matplotlib.collections import LineCollection
+
+        coordinates, names = coordinates_of(points.values, np.arange(labels.size), points.names, is_map(self))
+        mst = as_frame(on_host(self.mst_) if is_collection(self.mst_) else self.mst_)
+        drawn = mst.iloc[max(0, len(mst) - as_integer(max_edges, "max_edges")) :]
+        ends = np.column_stack([to_host(self._rows_of(drawn[side])) for side in ("src", "dst")])
+        removed = labels[ends[:, 0]] != labels[ends[:, 1]] if len(ends) else np.zeros(0, bool)
+        thin = float(np.clip(300 / max(1, len(ends)), 0.3, 1.2))
+        for chosen, color, width, what in (
+            (~removed, COLORS[0], thin, "within clusters"),
+            (removed, COLORS[1], 1.5, "removed by the cut"),
+        ):
+            lines = LineCollection(list(coordinates[ends[chosen]]), colors=color, linewidths=width)
+            ax.add_collection(lines).set_label(f"{what} ({counted(int(chosen.sum()), 'edge')})")
+        rows = coordinates[:: -(-labels.size // MAX_POINTS)]
+        ax.scatter(*rows.T, s=float(np.clip(2_000 / len(rows), 0.5, 6)), color=OTHERS, linewidths=0, zorder=0)
+        hidden = len(mst) - len(ends)
+        ax.legend(title=f"without the {counted(hidden, 'shortest edge')}" if hidden else None, loc="upper left",
+                  bbox_to_anchor=(1.01, 1), borderaxespad=0)  # fmt: skip
+        ax.set(xlabel=names[0], ylabel=names[1])
+        ax.autoscale_view()
+        if is_map(self):
+            as_map(ax)
+        return ax
+
+    @draws
+    def plot_heights(self, ax: Any = None, **kwargs: Any) -> Any:
+        """Draw the heights of the merges, the highest first, against the number of clusters, and mark the cut.
+
+        At k clusters the curve has the height of the merge that leaves k - 1 clusters. A cut between two very different
+        heights is stable: it changes little when the data does. More than 2,000 heights are sampled evenly along the
+        logarithmic axis: all of the highest, and ever fewer of the lower ones. The cut is that of `labels_`, if these
+        are the labels of a cut.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Where to draw; the current Axes by default. The axis of the number of clusters is logarithmic from 100
+            merges on. The axis of heights is logarithmic if none is negative and the positive ones span two orders of
+            magnitude.
+        **kwargs
+            Passed on to `matplotlib.axes.Axes.plot`.
+        """
+        self._require_fit()
+        n_clusters = self._cut_clusters if self._labels_are_a_cut else None
+        unit = unit_of(self)
+        return plot_heights(self.linkage_, self.n_leaves_, n_clusters=n_clusters, unit=unit, ax=ax, **kwargs)
+
+    @draws
+    def plot_clusters(self, X: Any, ax: Any = None, **kwargs: Any) -> Any:
+        """Draw the rows as points, coloured by `labels_`.
+
+        One column is drawn as a strip with an arbitrary second axis, two columns as they are, and more by the first two
+        principal components of the drawn rows. With ``metric="haversine"`` the axes are longitude and latitude in
+        degrees. Each of the 20 largest clusters has a colour, in order of size. All others and noise are grey. The
+        fewer points a colour has, the larger they are. At most 20,000 rows are drawn, evenly spaced within each colour
+        and the same number of each, so small clusters are drawn whole. Above 100,000 rows datashader, if installed,
+        draws all of them: a pixel has the mixed colour of its rows, and more of it for more rows.
+
+        Parameters
+        ----------
+        X : dataframe or array, (n, d)
+            The rows that were clustered, which the model does not keep; for a graph's hierarchy, any coordinates of its
+            nodes.
+        ax : matplotlib Axes, optional
+            Where to draw; the current Axes by default. The legend is to the right of the Axes.
+        **kwargs
+            Passed on to `matplotlib.axes.Axes.scatter`.
+
+        Raises
+        ------
+        ValueError, TypeError
+            `X` is not valid, or does not have the number of rows that were clustered.
+        """
+        self._require_fit()
+        mapped = is_map(self)
+        return plot_clusters(self._features(X), self.labels_, mapped=mapped, ax=ax, **kwargs)
 
 
 def _name_of_leaf(node: int, Z: np.ndarray, names: Any) -> str:
@@ -200,37 +344,6 @@ def as_map(ax: Any) -> None:
     x, y = west + 0.04 * (east - west), low + 0.05 * (high - low)
     ax.plot([x, x + length / degree], [y, y], color="black", linewidth=2, solid_capstyle="butt")
     ax.annotate(f"{length:,g} km", (x, y), (0, 3), textcoords="offset points")
-
-
-def plot_tree(model: Hierarchy, X: Any, max_edges: int, ax: Any) -> Any:
-    """Draw a model's tree on its rows, as `Hierarchy.plot_tree` does, and return the axes."""
-    points, labels = _rows_and_labels(model._features(X), model.labels_)
-    ax = axes_of(ax)
-    from matplotlib.collections import LineCollection
-
-    coordinates, names = coordinates_of(points.values, np.arange(labels.size), points.names, is_map(model))
-    mst = as_frame(on_host(model.mst_) if is_collection(model.mst_) else model.mst_)
-    drawn = mst.iloc[max(0, len(mst) - as_integer(max_edges, "max_edges")) :]
-    ids = [np.asarray(on_host(drawn[side])) for side in ("src", "dst")]
-    if not isinstance(model._nodes, range):
-        ids = [pd.Index(on_host(model._nodes)).get_indexer(column) for column in ids]
-    ends = np.column_stack(ids)
-    removed = labels[ends[:, 0]] != labels[ends[:, 1]] if len(ends) else np.zeros(0, bool)
-    thin = float(np.clip(300 / max(1, len(ends)), 0.3, 1.2))
-    for chosen, color, what in ((~removed, COLORS[0], "within clusters"), (removed, COLORS[1], "removed by the cut")):
-        width = thin if color == COLORS[0] else 1.5
-        lines = LineCollection(list(coordinates[ends[chosen]]), colors=color, linewidths=width)
-        ax.add_collection(lines).set_label(f"{what} ({counted(int(chosen.sum()), 'edge')})")
-    rows = coordinates[:: -(-labels.size // MAX_POINTS)]
-    ax.scatter(*rows.T, s=float(np.clip(2_000 / len(rows), 0.5, 6)), color=OTHERS, linewidths=0, zorder=0)
-    hidden = len(mst) - len(ends)
-    ax.legend(title=f"without the {counted(hidden, 'shortest edge')}" if hidden else None, loc="upper left",
-              bbox_to_anchor=(1.01, 1), borderaxespad=0)  # fmt: skip
-    ax.set(xlabel=names[0], ylabel=names[1])
-    ax.autoscale_view()
-    if is_map(model):
-        as_map(ax)
-    return ax
 
 
 def _rows_and_labels(X: Any, labels: Array) -> tuple[Points, np.ndarray]:

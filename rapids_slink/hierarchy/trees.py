@@ -16,11 +16,10 @@ import pandas as pd
 from rapids_slink.dendrogram.condense import CONDENSED, Condensed, enclosing, from_frame
 from rapids_slink.hierarchy import plotting
 from rapids_slink.hierarchy.exports import graph_of, needs, networkx
-from rapids_slink.hierarchy.palette import COLORS
+from rapids_slink.hierarchy.plotting import COLORS, draws
 from rapids_slink.points.check import as_integer
 from rapids_slink.points.output import Frame, Rows, on_host
 from rapids_slink.runtime.device import to_host
-from rapids_slink.runtime.memory import usual_errors
 
 #: The largest number of bars of a tree, and of places at which the width of a bar is drawn.
 MAX_BARS, WIDTHS = 300, 24
@@ -189,7 +188,7 @@ class CondensedTree:
         networkx().set_node_attributes(graph, dict(zip(child, size, strict=True)), "size")
         return graph
 
-    @usual_errors()
+    @draws
     def plot(
         self,
         *,
@@ -213,17 +212,11 @@ class CondensedTree:
             A distance and the labels of its cut, which are coloured in place of the selected clusters.
         **options
             Other parameters of ``hdbscan.plots.CondensedTree.plot``, such as ``cmap``, ``label_clusters``,
-            ``selection_palette``, ``log_size``. With any of them the package hdbscan draws the tree.
-
-        Returns
-        -------
-        matplotlib.axes.Axes
-            The axes drawn into.
+            ``selection_palette``, ``log_size``. With any of them the package hdbscan draws the tree,
+            and must be installed.
 
         Raises
         ------
-        ImportError
-            matplotlib is not installed, or hdbscan for its options.
         ValueError
             The rows are weighted, or no tree of a forest has a cluster.
         """
@@ -355,7 +348,7 @@ class SingleLinkageTree:
         """
         return self.model.cut(distance_threshold=cut_distance, min_cluster_size=min_cluster_size)
 
-    @usual_errors()
+    @draws
     def plot(
         self,
         axis: Any = None,
@@ -373,15 +366,8 @@ class SingleLinkageTree:
             Those of the package hdbscan. `truncate_mode` is None for all rows, "lastp" for the last `p` parts, or
             "level" for `p` levels below the root. `cmap` "none" draws in black.
 
-        Returns
-        -------
-        matplotlib.axes.Axes
-            The axes drawn into.
-
         Raises
         ------
-        ImportError
-            matplotlib is not installed.
         ValueError
             `truncate_mode` is not valid, or the hierarchy is a forest.
         """
@@ -466,7 +452,7 @@ class MinimumSpanningTree:
             networkx().set_node_attributes(graph, dict(enumerate(rows)), "data")
         return graph
 
-    @usual_errors()
+    @draws
     def plot(
         self,
         axis: Any = None,
@@ -490,15 +476,8 @@ class MinimumSpanningTree:
         edge_alpha, edge_cmap, edge_linewidth, vary_line_width, colorbar : optional
             Those of the package hdbscan: the look of the edges, and whether to draw a scale beside them.
 
-        Returns
-        -------
-        matplotlib.axes.Axes
-            The axes drawn into.
-
         Raises
         ------
-        ImportError
-            matplotlib is not installed.
         ValueError
             The model does not keep its rows.
         """

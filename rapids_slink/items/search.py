@@ -29,7 +29,7 @@ from rapids_slink.report import Report, counted
 from rapids_slink.runtime.device import Array, Device, all_true, to_host
 from rapids_slink.runtime.memory import DeviceMemoryError, MemoryEstimate, check_memory, free_bytes
 from rapids_slink.runtime.threads import Progress, for_each_chunk, progress_bar, workers
-from rapids_slink.spanning_tree.copies import Copies
+from rapids_slink.spanning_tree.ways import Copies
 
 #: Pairs of two rows, (src, dst, weight).
 Pairs = tuple[Array, Array, Array]

@@ -73,7 +73,7 @@ DEFAULT_NEIGHBORS = 8
 CODING_BYTES = 28
 #: The same while it wraps coordinates into a box.
 WRAPPING_BYTES = 40
-#: Bytes that a point's core distance adds: in the lists, in the search's order, by node, and in the bound of its list.
+#: Bytes that a point's core distance adds: in the lists, by node, and in the bound of its list.
 CORE_BYTES = 48
 
 
@@ -128,7 +128,15 @@ def knn_graph(X: Any, n_neighbors: int, metric: Metric, device: Device) -> Any:
     n_neighbors = check_n_neighbors(n_neighbors)
 
     def following(n: int, d: int, itemsize: int) -> MemoryEstimate:
-        return _estimate_graph(n, d, itemsize, n_neighbors, metric, device)
+        count = n * n_neighbors
+        if n_neighbors > n - 1:
+            raise ValueError(f"n_neighbors must be at most n - 1 = {n - 1}, got {n_neighbors}")
+        if device.is_gpu and count > MAX_FRAME_ROWS:
+            raise ValueError(
+                f"n_neighbors={n_neighbors} makes {count:,} edges, and a cuDF frame holds {MAX_FRAME_ROWS:,} rows"
+            )
+        edges = EDGE_BYTES * count * (1 if device.is_gpu else 2)  # beside the result, which is not in a GPU's pool
+        return MemoryEstimate(edges) + estimate_search(n, d, itemsize, n_neighbors, device, metric=metric)
 
     points = as_points(X, device, following, metric=metric, codes={})
     values, (n, d) = points.values, points.values.shape
@@ -142,19 +150,6 @@ def knn_graph(X: Any, n_neighbors: int, metric: Metric, device: Device) -> Any:
     dst[...] = lists.ids.ravel()
     weight[...] = distances(metric, lists.weights.ravel(), (src, dst), (values, values), device)
     return points.frame(edges.frame)
-
-
-def _estimate_graph(n: int, d: int, itemsize: int, k: int, metric: Metric, device: Device) -> MemoryEstimate:
-    """Estimate the bytes of `knn_graph` once it has the points.
-
-    Raise ValueError if there are fewer neighbours than k, or more edges than a frame holds.
-    """
-    if k > n - 1:
-        raise ValueError(f"n_neighbors must be at most n - 1 = {n - 1}, got {k}")
-    if device.is_gpu and n * k > MAX_FRAME_ROWS:
-        raise ValueError(f"n_neighbors={k} makes {n * k:,} edges, and a cuDF frame holds {MAX_FRAME_ROWS:,} rows")
-    edges = EDGE_BYTES * n * k * (1 if device.is_gpu else 2)  # beside the result, which is not in a GPU's pool
-    return MemoryEstimate(edges) + estimate_search(n, d, itemsize, k, device, metric=metric)
 
 
 def check_n_neighbors(n_neighbors: Any, name: str = "n_neighbors") -> int:
@@ -260,8 +255,8 @@ def estimate_search(
     coding = a_value * min(n * d, BLOCK) * (not device.is_gpu)
     estimates = (kind.estimate(n, m, d, listed, itemsize, device, metric) for kind in kinds)
     search = MemoryEstimate.either(*estimates)
-    if min_samples > 1:  # the points are put into the order of their core distances
-        search += MemoryEstimate(CORE_BYTES * n, 0 if device.is_gpu else 40 * min(n * d, BLOCK))
+    if min_samples > 1:
+        search += MemoryEstimate(CORE_BYTES * n)
     return replace(search, peak=rows + max(coding, search.peak + later * m))
 
 

@@ -3,11 +3,10 @@
     rows ──▶ filter ──▶ candidates ──▶ re-rank ──▶ lists, and a bound a row, tightened from band to band
 
 Points are visited in a low-discrepancy order, in bands of which each extends the ones before g-fold and so adds about
-g·k candidates a row. If there are few pairs, a GPU tests all of them in one band. If points have core distances, they
-are visited in ascending order of these instead, and a search stops where they exceed the bounds of all its rows. A row
-whose candidates all fitted into its buffer is proven (filter/bounds.py says why). The others are searched again with
-the bounds that they have reached. On a GPU a finer filter follows, and then tiles of near points, which have scales of
-their own. At last every distance is computed.
+g·k candidates a row. If there are few pairs, a GPU tests all of them in one band. A row whose candidates all fitted
+into its buffer is proven (filter/__init__.py says why). The others are searched again with the bounds that they have
+reached. On a GPU a finer filter follows, and then tiles of near points, which have scales of their own. At last every
+distance is computed.
 
 For the k-NN graph the fused filter and a CPU's form each pair of points once and test it for both: a symmetric pass. If
 the lists within two parts of the points are known, only pairs between the parts are formed.
@@ -23,9 +22,9 @@ from typing import TYPE_CHECKING, Any, cast
 from rapids_slink.forced import forced
 from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.choose import may_have_tiles
-from rapids_slink.neighbors.exact import ExactPoints, candidate_capacity, same_candidates
+from rapids_slink.neighbors.exact import ExactPoints, candidate_capacity, same_candidates, scan_bytes
 from rapids_slink.neighbors.exact import kernels as exact_kernels
-from rapids_slink.neighbors.filter import MIN_ROWS, TileFilter, choose_filter, fused_filter, n_seeds
+from rapids_slink.neighbors.filter import MIN_ROWS, TileFilter, choose_filter, n_seeds
 from rapids_slink.neighbors.filter import kernels as filter_kernels
 from rapids_slink.neighbors.task import (
     BLOCK,
@@ -42,6 +41,7 @@ from rapids_slink.runtime.threads import for_each_chunk, with_progress, workers
 
 if TYPE_CHECKING:
     from rapids_slink.neighbors.filter import ProductFilter
+    from rapids_slink.neighbors.filter.cpu import BlasFilter
     from rapids_slink.neighbors.filter.fused.filter import ImageFilter
 
 #: Bytes of a value while a CPU quantizes it.
@@ -54,11 +54,11 @@ def estimate_brute_force(
     """Estimate the bytes of a search among n points of d features for the k neighbours of m points or queries."""
     kernels, lists = filter_kernels(device), m * (12 * k + 8)
     if not device.is_gpu and metric.filter != "product":  # without a filter: tiles, and the lists of a chunk
-        from rapids_slink.neighbors.exact.cpu import TILE_BYTES, scan_bytes
+        from rapids_slink.neighbors.exact.cpu import TILE_BYTES
 
-        a_worker = TILE_BYTES + MIN_ROWS * (12 * k + 64) + scan_bytes(n, k)
+        a_worker = TILE_BYTES + MIN_ROWS * (12 * k + 64) + scan_bytes(n, k, device)
         return MemoryEstimate(lists + 4 * n, workers(device) * a_worker)
-    fused = fused_filter(device) if device.is_gpu and metric.filter in ("product", "bits") else None
+    fused = kernels.fused_filter() if device.is_gpu and metric.filter in ("product", "bits") else None
     a_row = fused.row_bytes(d) if fused else (2 if device.is_gpu else 4) * -(-d // 8) * 8 + 8
     a_row += 4 * d * (metric.filter == "direct")
     quantized = (n + m * (m != n and not device.is_gpu)) * (a_row + d + 8)  # d: a copy of small integers
@@ -66,7 +66,7 @@ def estimate_brute_force(
     packing = 24 * n if device.is_gpu else PACKED_BYTES * min(max(n, m) * d, BLOCK)
     chunks = workers(device) * MIN_ROWS * chunk_row_bytes(n, d, k, device)
     if not device.is_gpu:  # a thread sorts the distances of a row
-        chunks += workers(device) * exact_kernels(device).scan_bytes(n, k)
+        chunks += workers(device) * scan_bytes(n, k, device)
         if m == n:  # the candidates and lists of all blocks that meet at a time
             block = min(n // (2 * kernels.MIN_PAIRS) + kernels.MIN_BLOCK_ROWS_LOW_MEMORY, kernels.MAX_BLOCK_ROWS)
             chunks += 2 * workers(device) * block * (36 * k + 160)
@@ -83,12 +83,9 @@ def chunk_row_bytes(n: int, d: int, k: int, device: Device) -> int:
     """Return the bytes of a row of a chunk: its products, quantized features, candidates and lists."""
     products = 4 * max(filter_kernels(device).TILE_POINTS, n_seeds(n, k))
     filtered = products + 32 * d + 4 * (64 + candidate_capacity(k)) + 36 * k + 64
-    return max(filtered, exact_kernels(device).scan_bytes(n, k)) if device.is_gpu else filtered
+    return max(filtered, scan_bytes(n, k, device)) if device.is_gpu else filtered
 
 
-#: Rows of a chunk if points have core distances. The rows of a chunk have similar bounds, and points with core
-#: distances above the largest of these are left out.
-ROWS_OF_SIMILAR_BOUND = 2**15
 #: Rows that are searched again come in this many times as many chunks, so that each row has more room for candidates.
 MORE_ROOM = 8
 #: Before a CPU searches many rows again, it tries this number of them, if they are at most one in `MIN_TRIED`. Unless
@@ -124,8 +121,6 @@ class BruteForceSearch(ListSearch):
         exact = ExactPoints(self.values if self.queries is None else self.queries, self.values, self.metric)
         self.filter, self.exact = choose_filter(exact, self.device, self.max_weight, self.listed)
         self.in_tiles: TileSearch | None = None  # what searches once the filter has not told the points apart
-        self.core: Array = None  # the core distances by which the points are ordered, and these in ascending order
-        self.ascending_core: Array = None
         self.name = "none"
         if self.filter is not None:
             self.filter.arrange(self.filter.first_order())
@@ -139,10 +134,6 @@ class BruteForceSearch(ListSearch):
         m, few, is_short = task.rows.size, max(16 * task.k, 256), task.k <= self.kernels.MAX_LIST
         if task.part_lists is not None and min(task.part_lists.split, m - task.part_lists.split) <= task.k:
             task = replace(task, part_lists=None)  # lists that are not full give no bounds
-        if task.core is not None and task.core is not self.core:
-            self.core, (order, self.ascending_core) = task.core, self.kernels.in_order(task.core)
-            if self.filter is not None:
-                self.filter.arrange(order)
         if len(self.values) <= few or not m or not is_short or self.filter is None:
             if task.is_knn_graph and task.core is None and is_short and not self.device.is_gpu:
                 from rapids_slink.neighbors.exact.cpu import scan_each_pair
@@ -200,13 +191,13 @@ class BruteForceSearch(ListSearch):
             filter_.arrange_parts(reached.upper, parts.split)
         if task.is_knn_graph and not self.device.is_gpu:
             at_once = self._rows_at_once(m, task.k)
-            return filter_.search_each_pair(task, reached, self.exact, at_once, self.progress), none
+            both = cast("BlasFilter", filter_)
+            return both.search_each_pair(task, reached, self.exact, at_once, self.progress), none
         if parts is not None:
             first, second = slice(0, parts.split), slice(parts.split, m)
             sides = [self._pass(task, filter_, a, reached, among=b) for a, b in ((first, second), (second, first))]
             return self.device.xp.concatenate(sides), none
-        rows = slice(0, m) if task.core is None else self.kernels.in_order(reached.upper)[0]
-        return self._pass(task, filter_, rows, reached), none
+        return self._pass(task, filter_, slice(0, m), reached), none
 
     def _search_again(self, task: SearchTask, unproven: Array, reached: SearchState) -> Array:
         """Search some rows again, at first with the bounds that they have reached; return those still not proven."""
@@ -254,7 +245,9 @@ class BruteForceSearch(ListSearch):
             if not again:
                 filter_.first_bounds(task, ids, bound, self._rows_at_once(ids.size, task.k))
             at_once = again or (self.device.is_gpu and ids.size * len(self.values) <= ONE_BAND)
-            bands = self._bands(task, filter_, bound, at_once, among)
+            first, last = (among.start, among.stop) if among else (0, filter_.order.size)
+            ends = geometric_slices(last if at_once else filter_.first_band, last - first, filter_.growth)
+            bands = [slice(first + band.start, first + band.stop) for band in ends]
             # These rows have the memory of a full chunk for their candidates.
             room = self._rows_a_chunk(task, filter_) * filter_.room * candidate_capacity(task.k) // ids.size
             capacity = min(room, len(self.values)) if at_once else None
@@ -334,9 +327,7 @@ class BruteForceSearch(ListSearch):
 
     def _rows_a_chunk(self, task: SearchTask, filter_: TileFilter, again: bool = False) -> int:
         """Return the number of rows that a filter takes at once; fewer, in the same memory, for a search `again`."""
-        rows = filter_.rows_at_once(task.k)
-        rows = rows if task.core is None else min(ROWS_OF_SIMILAR_BOUND, rows)
-        rows = min(self._rows_at_once(rows, task.k), len(self.exact.queries))
+        rows = min(self._rows_at_once(filter_.rows_at_once(task.k), task.k), len(self.exact.queries))
         return max(MIN_ROWS, rows // MORE_ROOM) if again else rows
 
     def _rows_at_once(self, preferred: int, k: int) -> int:
@@ -345,13 +336,3 @@ class BruteForceSearch(ListSearch):
         free = self.free_bytes / workers(self.device)
         rows = rows_that_fit(preferred, chunk_row_bytes(n, d, k, self.device), free, MIN_ROWS)
         return rows if rows == preferred else rows // MIN_ROWS * MIN_ROWS
-
-    def _bands(
-        self, task: SearchTask, filter_: TileFilter, bound: Array, at_once: bool, among: slice | None
-    ) -> list[slice]:
-        """Return the bands of points, in the filter's order, to test rows with these bounds with; one if `at_once`."""
-        first, last = (among.start, among.stop) if among else (0, filter_.order.size)
-        if task.core is not None:
-            last = self.kernels.count_up_to(self.ascending_core, bound)
-        bands = geometric_slices(last if at_once else filter_.first_band, last - first, filter_.growth)
-        return [slice(first + band.start, first + band.stop) for band in bands]

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from rapids_slink.forced import forced
 from rapids_slink.metrics import Metric
-from rapids_slink.neighbors.filter.bounds import REST, SAMPLE, Projection, Scaling, sample_stride
+from rapids_slink.neighbors.filter import REST, SAMPLE, Projection, Scaling, sample_stride
 from rapids_slink.neighbors.trees import expansion
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, Array, Device, share_true

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from rapids_slink.metrics import Metric, Rows
-from rapids_slink.neighbors.filter.bounds import accumulation_bound
+from rapids_slink.neighbors.filter import accumulation_bound
 from rapids_slink.runtime.device import Array, Device, half, to_host
 
 #: One of how many rows is a candidate, so that the products of all candidates take little time beside the search; the

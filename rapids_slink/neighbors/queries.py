@@ -10,7 +10,7 @@ at a time.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from rapids_slink.neighbors import EDGE_BYTES, MAX_FRAME_ROWS, estimate_search, 
 from rapids_slink.neighbors.choose import takes_all_pairs
 from rapids_slink.neighbors.exact import Candidates, ExactPoints, kernels
 from rapids_slink.neighbors.rows import check_zeros_between, in_one_type, rows_of_both, zero_rows
-from rapids_slink.neighbors.task import BLOCK, SearchTask
+from rapids_slink.neighbors.task import BLOCK, SearchResult, SearchTask
 from rapids_slink.ordering import stable_order
 from rapids_slink.points import Points, as_points, codes_of
 from rapids_slink.points.check import check_finite, check_same_columns
@@ -129,13 +129,6 @@ class NearestEdges:
         return tuple(queries.output.array(self.frame.columns[name].reshape(shape)) for name in ("weight", "dst"))
 
 
-class Lists(NamedTuple):
-    """Each row's nearest points, in the total order; -1 and infinity behind them if its group has fewer than k."""
-
-    ids: Array  # (m, k) int32
-    weights: Array  # (m, k) float64, surrogate distances
-
-
 def nearest_neighbors(X: Any, Y: Any, task: NearestTask, device: Device) -> Any:
     """Return the result of `api.nearest_neighbors`, computed on a device within a run."""
     metric, k, together = task.metric, task.k, None
@@ -158,8 +151,11 @@ def nearest_neighbors(X: Any, Y: Any, task: NearestTask, device: Device) -> Any:
         task.check_points(n)
         if together is not None:
             check_keys(together.point_groups.number.size, n, "Y")
-        elif k == 1:
-            small = _small_batch((m, n, d), (itemsize, queries.values.dtype.itemsize), metric, device)
+        elif k == 1 and device.is_gpu and itemsize == queries.values.dtype.itemsize:  # both are of one type
+            from rapids_slink.neighbors.small_batch import SmallBatchSearch
+
+            small = SmallBatchSearch(m, n, d, metric)
+            small = small if small.is_supported else None
         if small and small.estimate.least > SMALL_BATCH_BYTES and small.estimate.least > search(n, d, itemsize).least:
             small = None
         return small.estimate if small else search(n, d, itemsize)
@@ -182,7 +178,7 @@ def nearest_neighbors(X: Any, Y: Any, task: NearestTask, device: Device) -> Any:
     return result.result(queries)
 
 
-def _lists(both: tuple[Any, Any], k: int, together: Together | None, metric: Metric, device: Device) -> Lists:
+def _lists(both: tuple[Any, Any], k: int, together: Together | None, metric: Metric, device: Device) -> SearchResult:
     """Return the lists of all queries among the points; `both` holds the queries, then the points.
 
     Raise ValueError if the distance of a query and a point that are compared is not defined.
@@ -210,7 +206,7 @@ def search_lists(
     device: Device,
     upper: Array = None,
     progress: bool | str = False,
-) -> Lists:
+) -> SearchResult:
     """Return the lists of all queries among all points, both as the metric reads them.
 
     `upper`, (m,) float64, is the surrogate distance up to which each query's points are wanted, by default any.
@@ -219,20 +215,23 @@ def search_lists(
     listed = k if upper is None else 0
     search = prepare_search(points, device, Report(), queries, progress, metric, listed=listed)
     rows, no_group = xp.arange(len(queries), dtype="int32"), xp.full(len(points), -1, "int32")
-    nearest = search.find(SearchTask(rows, k, rows, no_group, upper))
-    return Lists(nearest.ids, nearest.weights)
+    return search.find(SearchTask(rows, k, rows, no_group, upper))
 
 
 def _lists_within_groups(
     queries: Array, points: Array, k: int, together: Together, metric: Metric, device: Device
-) -> Lists:
-    """Return the lists of all queries, each among the points of its group."""
+) -> SearchResult:
+    """Return the lists of all queries, each among the points of its group.
+
+    Behind them are -1 and infinity if the group has fewer than k.
+    """
     xp, groups = device.xp, together.point_groups
     sizes, starts = np.append(groups.sizes, 0), groups.starts
     order = stable_order(together.query_group, xp).astype("int32")
     asked = to_host(xp.bincount(together.query_group, minlength=sizes.size))
     first = np.concatenate(([0], np.cumsum(asked)))
-    lists = Lists(xp.full((len(queries), k), -1, "int32"), xp.full((len(queries), k), xp.inf))
+    m = len(queries)
+    lists = SearchResult(xp.full((m, k), -1, "int32"), xp.full((m, k), xp.inf), xp.full(m, xp.inf))
     searches_all = forced().search is not None
     is_large = (asked > 0) & (searches_all | (sizes > SMALL_GROUP) | ~takes_all_pairs(asked * sizes, device))
     for group in np.flatnonzero(is_large & (sizes > 0)).tolist():
@@ -275,20 +274,6 @@ def read_together(X: Any, Y: Any, by: GroupBy, device: Device) -> tuple[Any, Any
     X, Y, keys, y_keys = keys_of_both(X, Y, by, device)
     check_memory(device, MemoryEstimate(ROW_BYTES * (len(keys) + len(y_keys))), "the keys of X and Y")
     return X, Y, Together(*numbered_with(keys, y_keys, device))
-
-
-def _small_batch(shape: tuple[int, int, int], itemsizes: tuple[int, int], metric: Metric, device: Device) -> Any:
-    """Return the search for few queries on a GPU that has it, or None where another search is wanted.
-
-    `shape` is (m, n, d). Both tables must be of one type, so their `itemsizes` must be equal.
-    """
-    if not device.is_gpu or itemsizes[0] != itemsizes[1]:
-        return None
-    from rapids_slink.neighbors.small_batch import SmallBatchSearch
-
-    m, n, d = shape
-    small = SmallBatchSearch(m, n, d, metric)
-    return small if small.is_supported else None
 
 
 def _estimate(shape: tuple[int, int, int], itemsize: int, task: NearestTask, device: Device) -> MemoryEstimate:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from rapids_slink.forced import forced
 from rapids_slink.metrics import EUCLIDEAN, Metric
-from rapids_slink.neighbors.exact import ExactPoints, TopLists, kernels
+from rapids_slink.neighbors.exact import ExactPoints, TopLists, kernels, scan_bytes
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.memory import rows_that_fit
@@ -235,7 +235,7 @@ class ListSearch(Search):
             top = on_device.scan(self.exact, ids, groups, bound, task.k, task.core)
             on_device.put_lists(reached, chunk, bound, top)
 
-        row_bytes = on_device.scan_bytes(len(self.values), task.k) + 36 * task.k + 64
+        row_bytes = scan_bytes(len(self.values), task.k, self.device) + 36 * task.k + 64
         size = rows_that_fit(SCANNED_ROWS[self.device.name], row_bytes, self.free_bytes / workers(self.device))
         for_each_chunk(self.device, scan, chunks_of(rows, size))
 

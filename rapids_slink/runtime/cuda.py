@@ -332,25 +332,29 @@ def _checked(source: str, name: str, options: tuple[str, ...], arguments: tuple[
     checked: list[Any] = []
     for argument, kind in zip(arguments, parameters(source, name, *options), strict=True):
         takes_array = type(kind) is str
-        if argument is not None and isinstance(argument, array) != takes_array:
-            what = "an array" if takes_array else "a number"
-            raise TypeError(f"the kernel {name} takes {what}, got {argument!r} as argument {len(checked)}")
-        if isinstance(argument, array):
+        if type(argument) is kind:
+            checked.append(argument)
+        elif takes_array and isinstance(argument, array):
             if argument.dtype.char not in kind or not argument.flags.c_contiguous:
                 what = f"of {argument.dtype} with strides {argument.strides} as argument {len(checked)}"
                 raise TypeError(f"the kernel {name} takes a contiguous array of its type, got one {what}")
-        elif argument is None:
-            if not takes_array:
-                raise TypeError(f"the kernel {name} takes a number, got None as argument {len(checked)}")
-            argument = NULL
-        elif type(argument) is not kind:
-            if kind is np.void:
-                raise TypeError(f"the kernel {name} takes a struct, got {argument} as argument {len(checked)}")
-            argument = kind(operator.index(argument)) if kind in INTEGERS else kind(argument)
-        checked.append(argument)
+            checked.append(argument)
+        elif takes_array and argument is None:
+            checked.append(NULL)
+        elif takes_array or kind is np.void or argument is None or isinstance(argument, array):
+            what = "an array" if takes_array else "a struct" if kind is np.void else "a number"
+            raise TypeError(f"the kernel {name} takes {what}, got {argument!r} as argument {len(checked)}")
+        else:
+            checked.append(_number(kind, argument))
     if has_several_gpus():
         _check_gpus(arguments)
     return tuple(checked)
+
+
+@lru_cache(maxsize=4096, typed=True)
+def _number(kind: Any, number: Any) -> Any:
+    """Return a number in a type of NumPy's: most launches have numbers that an earlier one had."""
+    return kind(operator.index(number)) if kind in INTEGERS else kind(number)
 
 
 @cache
@@ -416,7 +420,13 @@ def number_a_block(source: str) -> Any:
 
 
 def _attribute(which: int) -> int:
-    return int(sys.modules["cupy"].cuda.runtime.deviceGetAttribute(which, current_gpu()))
+    return _attribute_of(current_gpu(), which)
+
+
+@cache
+def _attribute_of(gpu: int, which: int) -> int:
+    """Return an attribute of a GPU, which the driver may take 20 µs to tell."""
+    return int(sys.modules["cupy"].cuda.runtime.deviceGetAttribute(which, gpu))
 
 
 def check_arrays(dtype: Any, *arrays: Any, size: int | None = None) -> None:

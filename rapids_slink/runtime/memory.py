@@ -47,7 +47,7 @@ UNITS |= {f"{c}iB": 1024**i for i, c in enumerate("KMGT", 1)}
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*((?:[kmgt]i?)?b)?\s*", re.IGNORECASE)
 ROOT = Path("/")
 #: Bytes that all idle pools keep together, and a run's pool between two stages without a limit or a reservation.
-IDLE_BYTES = 2**29
+IDLE_BYTES = 2**30
 _idle_lock = threading.Lock()
 #: A pool may hold this many times the bytes of its arrays, in pieces too small for any of them.
 FRAGMENTATION = 1.25
@@ -290,7 +290,7 @@ def retrying(allocate: Callable[[int], Any], clear: Callable[[], None]) -> Calla
 
 
 def free_memory() -> None:
-    """Free the GPU memory that is kept for the next call, at most 512 MiB on all GPUs together.
+    """Free the GPU memory that is kept for the next call, at most 1 GiB on all GPUs together.
 
     Examples
     --------

@@ -7,11 +7,11 @@
                on a GPU
     lists      all else                          k-NN lists ──forest──▶ certain edges ──connect──▶ tree
                                                  lists.py, component_pairs.py
-    groups of points                             a tree each: grouped.py
+    groups of points                             a tree each
     graph ──read──▶ edges over numbered nodes ──Borůvka──▶ forest           graphs/
 
 `ways.py` has the list of ways and asks them in this order. `docs/algorithms.md` proves that an edge is in the tree,
-`ways.py` and `copies.py` for lines and repeats.
+`ways.py` for lines and repeats.
 An edge frame has the columns ``src``, ``dst``, ``weight``. The total order of `ordering` decides ties among points; in
 a graph the earlier row wins.
 """

@@ -1,4 +1,4 @@
-// Borůvka on a bounding volume hierarchy, all rounds in one cooperative launch. __init__.py explains the state of points and
+// Borůvka on a bounding volume hierarchy, all rounds in one cooperative launch. boxes.py explains the state of points and
 // components.
 //
 // A point is its position along the curve, and a component is the position of one of its points, its root. The largest
@@ -20,7 +20,7 @@ struct Points {
     const Node* nodes;
 };
 
-// The state of each point or root: see __init__.py. `chosen` is the point whose candidate is the component's lightest edge.
+// The state of each point or root: see boxes.py. `chosen` is the point whose candidate is the component's lightest edge.
 // `following` has NEAREST - 1 rows, a point's nearest others except the first, as the number of positions from the point. It is
 // 0 from the first neighbour on that is missing or does not fit into 16 bits, and in the first row once all have been used.
 struct Growth {

@@ -1,6 +1,6 @@
-"""Trees of boxes: the minimum spanning tree of points of few features or low dimension, and friends of friends.
+"""Trees of boxes: the minimum spanning tree of points of few features or low dimension, friends, and DBSCAN's clusters.
 
-`docs/algorithms.md` proves both, under "Borůvka on a tree of boxes" and "Friends of friends".
+`docs/algorithms.md` has the proofs, under "Borůvka on a tree of boxes" and "Friends of friends".
 
 **The tree**, on a GPU, by Borůvka's algorithm on the bounding volume hierarchy of `neighbors/trees/bvh.py`. Each point
 first finds its nearest few points. In a round each component but the largest looks for its lightest edge to a point
@@ -25,27 +25,51 @@ one component keep the number of pairs small where many points are within the di
 the leaves up, so that it knows them all. On a GPU each point joins those that follow it along the curve. Nodes whose
 points are all within the distance of each other, cells, are one component from the start. The first points of all
 cells search first, then nodes of one component are found anew, and the other points pass over most nodes.
+
+**DBSCAN.** A row is *core* if the weights of the rows within the distance of it, itself among them, are enough
+together. The clusters are the components of core rows by steps of at most the distance, numbered by their first core
+rows. A row that is not core takes the least label among the core rows within the distance of it: scikit-learn's
+expansion ends one cluster before it begins the next, so the first of these clusters reaches it first. Other rows are
+noise.
+
+    pairs within the distance ──▶ weights around each row ──▶ core rows ──▶ their components ──▶ borders
+
+*By boxes*, where rows have few features: a walk for each row ends when its weights are enough. The components are the
+friends of friends of core rows alone, and a walk for each other row finds its label.
+
+*By pairs* of any kind: each pair comes once, in parts, and is kept until both of its rows are known to be core. Then it
+joins them. If no weight is negative a core row stays one, and few pairs are left: each has a row that is not core,
+which, if rows weigh 1, is in fewer pairs than are enough. If more are left, since rows may weigh less, none is kept,
+and all come once more for each step.
 """
 
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from math import frexp, inf, ldexp
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rapids_slink.dendrogram.cutting import OUTLIER
 from rapids_slink.neighbors import estimate_search, tree_class
 from rapids_slink.neighbors.task import Search
-from rapids_slink.neighbors.within import Limit
+from rapids_slink.neighbors.within import Limit, room_for_pairs
 from rapids_slink.ordering import sort_in_place
 from rapids_slink.report import Report
 from rapids_slink.runtime.cuda import WARP, constant, number_a_block
-from rapids_slink.runtime.device import Array
+from rapids_slink.runtime.device import Array, Device, all_true
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import MemoryEstimate, release_cached
-from rapids_slink.spanning_tree import kernels
+from rapids_slink.spanning_tree import graphs, kernels
 from rapids_slink.spanning_tree.problem import Look, Prepared, Problem, Tree
 
-#: Bytes per point, its state and its edge, beside what the search takes while it is made; and without the search, its
-#: edge and its linkage.
+if TYPE_CHECKING:
+    from rapids_slink.neighbors.trees.bvh import BoxSearch
+
+SOURCE = "spanning_tree/boxes.cu"
+NEAREST, MAX_ROUNDS = (constant(SOURCE, name) for name in ("NEAREST", "MAX_ROUNDS"))
+#: The bytes of a point's state and edge, beside those of the search while it is made; and the bytes of its edge and its
+#: linkage, without the search.
 POINT_BYTES, LINKED_BYTES = 28, 116
 
 
@@ -75,13 +99,6 @@ def prepare(look: Look) -> Prepared | None:
         return edges, 1
 
     return Prepared(make, lambda: needed)
-
-
-if TYPE_CHECKING:
-    from rapids_slink.neighbors.trees.bvh import BoxSearch
-
-SOURCE = "spanning_tree/boxes.cu"
-NEAREST, MAX_ROUNDS = (constant(SOURCE, name) for name in ("NEAREST", "MAX_ROUNDS"))
 
 
 def tree_of_boxes(search: "BoxSearch", report: Report, max_weight: float = np.inf) -> PreallocatedFrame:
@@ -139,3 +156,138 @@ def label_friends(rows: Array, problem: Problem, labels: Array, report: Report) 
     with report.stage("friends", device):
         clusters: int = device_kernels.write_friends(boxes, limit.surrogate, metric, labels)
     return clusters
+
+
+# --------------------------------------------------------------------------------------------------------------- DBSCAN
+
+#: Parts of pairs, each of which comes once: src and dst (int32), and maybe distances, which are not read.
+Parts = Callable[[], Iterable[tuple[Array, ...]]]
+#: A part has up to PAIRS_A_ROW pairs for each row, and LEAST_PAIRS besides. As many are kept, or for each row as many
+#: as are enough for a core row, if that is more.
+PAIRS_A_ROW, LEAST_PAIRS = 16, 2**24
+#: Sums of integers that have up to this number of bits have no rounding errors in float64.
+EXACT_BITS = 52
+#: The most bits by which weights are shifted, so that the least sum can be shifted, too.
+MOST_SHIFT = 900
+
+
+def in_units(weights: Array, least: float, device: Device) -> tuple[Array, float]:
+    """Return the weights, (n,) float64, and the least sum in units of a power of two, in which all sums are exact.
+
+    So sums are the same in any order. Weights are rounded to units; the largest weight is 2²⁰ units or more.
+    """
+    if all_true(weights == device.xp.rint(weights)) and float(abs(weights).sum()) < 2.0**EXACT_BITS:
+        return weights, least
+    shift = min(MOST_SHIFT, EXACT_BITS - frexp(float(abs(weights).max()))[1] - weights.size.bit_length())
+    return device.xp.rint(device.xp.ldexp(weights, shift)), ldexp(least, shift)
+
+
+def most_pairs(n: int, device: Device, enough: float = 0) -> float:
+    """Return the most pairs of a part; or, with the weight that is `enough` for a core row, the most that are kept."""
+    return min(max(PAIRS_A_ROW, enough) * n + LEAST_PAIRS, room_for_pairs(device) / 4)
+
+
+class CoreRows:
+    """What is known of core rows among n rows, while their pairs come once each."""
+
+    def __init__(self, weights: Array, enough: float, device: Device) -> None:
+        xp = device.xp
+        self.weights, self.enough, self.device, self.grows = weights, enough, device, all_true(weights >= 0)
+        self.total = weights.copy()  # around each row, of the pairs that have come
+        #: (n,) int32: a forest of core rows, whose roots are their components
+        self.parent = xp.arange(weights.size, dtype="int32")
+        #: the pairs that are left; None if all have to come again
+        self.kept: tuple[Array, Array] | None = (xp.empty(0, "int32"), xp.empty(0, "int32"))
+
+    @property
+    def is_core(self) -> Array:
+        """Return whether each row is core, (n,) bool, by the pairs that have come."""
+        return self.total >= self.enough
+
+    def add(self, src: Array, dst: Array) -> None:
+        """Add a part of the pairs to the totals, connect core rows, and keep the other pairs."""
+        xp = self.device.xp
+        for one, other in ((src, dst), (dst, src)):
+            xp.add.at(self.total, one, self.weights[other])
+        if self.kept is None:
+            return
+        src, dst = (xp.concatenate(both) for both in zip(self.kept, (src, dst), strict=True))
+        self.kept = self.join(src, dst) if self.grows else (src, dst)
+        if self.kept[0].size > most_pairs(self.total.size, self.device, self.enough):
+            self.kept = None
+
+    def join(self, src: Array, dst: Array) -> tuple[Array, Array]:
+        """Connect the rows of pairs of core rows, and return the other pairs."""
+        xp, is_core = self.device.xp, self.is_core
+        both = is_core[src] & is_core[dst]
+        joined, others = xp.flatnonzero(both), xp.flatnonzero(~both)
+        kernels(self.device).join_pairs(self.parent, src[joined], dst[joined])
+        return src[others], dst[others]
+
+    def labels(self, parts: Parts) -> Array:
+        """Return the label of each row, (n,) int32, when all pairs have come.
+
+        If no pairs are kept, `parts` has all of them again.
+        """
+        kept = self.kept
+        again: Parts = parts if kept is None else lambda: [kept]
+        for src, dst, *_ in again():
+            self.join(src, dst)
+        xp, is_core = self.device.xp, self.is_core
+        core, labels = xp.flatnonzero(is_core), xp.full(self.total.size, OUTLIER, "int32")
+        labels[core] = graphs.components(core, self.parent, self.device)
+        label_borders(labels, is_core, again(), self.device)
+        return labels
+
+
+def label_borders(labels: Array, is_core: Array, parts: Iterable[tuple[Array, ...]], device: Device) -> None:
+    """Write the labels of rows that are not core: the least label of core rows within the distance, or noise.
+
+    The parts hold all pairs of such rows with core rows.
+    """
+    xp, none = device.xp, labels.size
+    labels[~is_core] = none
+    for src, dst, *_ in parts:
+        for row, other in ((src, dst), (dst, src)):
+            at = xp.flatnonzero(is_core[other] & ~is_core[row])
+            xp.minimum.at(labels, row[at], labels[other[at]])
+    labels[labels == none] = OUTLIER
+
+
+def label_by_pairs(parts: Parts, weights: Array, enough: float, device: Device) -> tuple[Array, Array]:
+    """Return the labels, (n,) int32, and which rows are core, (n,) bool, by all pairs within the distance."""
+    rows = CoreRows(weights, enough, device)
+    for src, dst, *_ in parts():
+        rows.add(src, dst)
+    return rows.labels(parts), rows.is_core
+
+
+def label_by_boxes(
+    rows: Array, problem: Problem, weights: Array | None, enough: float, report: Report
+) -> tuple[Array, Array]:
+    """Return what `label_by_pairs` returns, by trees of boxes, where `Problem.finds_friends`.
+
+    `rows` is the result of `neighbors.rows.metric_rows`. Without `weights` each row weighs 1.
+    """
+    device, metric, settings, n = problem.device, problem.metric, problem.settings, len(rows)
+    assert settings.friends_within is not None
+    xp, limit = device.xp, Limit.of(metric, settings.friends_within, problem.n_features)
+    stops = enough if weights is None or all_true(weights >= 0) else inf
+    with report.stage("neighbors", device):
+        boxes, total = kernels(device).make_boxes(rows, metric), xp.zeros(n)
+        kernels(device).reduce_near_points(boxes, limit.surrogate, metric, weights, total, stops)
+        is_core = total >= enough
+        core = xp.flatnonzero(is_core)
+    labels = xp.full(n, OUTLIER, "int32")
+    if not core.size:
+        return labels, is_core
+    core_labels = xp.zeros(core.size, "int32")
+    if core.size > 1:
+        label_friends(rows if core.size == n else rows[core], problem, core_labels, report)
+    labels[core] = core_labels
+    if core.size < n:
+        with report.stage("borders", device):
+            least = xp.where(is_core, labels.astype("float64"), inf)
+            kernels(device).reduce_near_points(boxes, limit.surrogate, metric, least, least, None)
+            labels = xp.where(least < inf, least, OUTLIER).astype("int32")
+    return labels, is_core

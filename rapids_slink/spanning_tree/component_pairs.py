@@ -26,8 +26,13 @@ from rapids_slink.forced import forced
 from rapids_slink.metrics import EPSILON
 from rapids_slink.neighbors.choose import COSTS, ROUNDS, connects_at_once
 from rapids_slink.neighbors.exact import kernels as exact_kernels
-from rapids_slink.neighbors.filter import ProductFilter
-from rapids_slink.neighbors.filter.bounds import FLOAT32_EPSILON, accumulation_bound, radius_terms, shrink_factor
+from rapids_slink.neighbors.filter import (
+    FLOAT32_EPSILON,
+    ProductFilter,
+    accumulation_bound,
+    radius_terms,
+    shrink_factor,
+)
 from rapids_slink.neighbors.task import BLOCK, Search, equal_slices, mutual_reachability, row_blocks
 from rapids_slink.ordering import sort_in_place
 from rapids_slink.report import Report
@@ -184,8 +189,8 @@ PAIR_BYTES, CENTROID_BYTES = 128, 24  # per pair while separations are measured,
 FACING_COST, MAX_FACING = 32, 16
 MAX_OVERLAPPING = 32  # pairs of small or negative separation, per component
 MIN_SAMPLED = 8  # points of a component that are compared with another's
-MANY_ROUNDS = 10**5  # more than anything costs, where components are connected at once whatever it costs
-ROUNDS_OF_TILES = 1  # the number of rounds of searches in tiles, in the time of rounds over all pairs
+MANY_ROUNDS = 10**5  # so many rounds cost more than anything: components are connected at once whatever that costs
+ROUNDS_OF_TILES = 1  # what all rounds of searches in tiles cost, in rounds over all pairs
 
 
 def is_worthwhile(search: Search, components: int, n: int, m: int) -> bool:
@@ -288,10 +293,7 @@ def _by_filter(context: JoinContext, ends: Ends, upper: Array, leaf: Array, sepa
     plan, sets = kernels.plan_blocks(component, number, upper, many), None
     if plan.formed > many:
         sets = _facing(context, ends, upper, separations)
-        if sets is None:
-            plan = kernels.plan_blocks(component, number, upper)
-        else:
-            plan = kernels.plan_items(sets.start, sets.ends)
+        plan = kernels.plan_items(sets.start, sets.ends) if sets else kernels.plan_blocks(component, number, upper)
     image = (plan.n_rows - order.size) * filter_.row_bytes(filter_.n_features)
     if (
         plan.formed > context.budget
@@ -299,11 +301,10 @@ def _by_filter(context: JoinContext, ends: Ends, upper: Array, leaf: Array, sepa
         or image > context.search.free_bytes / 4
     ):
         return None
-    tested = (component, number) if sets is None else (None, None)
-    if sets is None:
-        items = kernels.block_items(component, number, upper, plan)
+    if sets:
+        (order, items), tested = kernels.work_items(sets.keys, sets.start, sets.ends, plan), (None, None)
     else:
-        order, items = kernels.work_items(sets.keys, sets.start, sets.ends, plan)
+        items, tested = kernels.block_items(component, number, upper, plan), (component, number)
     close_pairs: PointPairs = None
     while filter_ and close_pairs is None:  # too many pass, for instance, of components much farther apart than wide
         close_pairs = filter_.component_pairs(order, items, upper, context.max_pairs, tested)
@@ -322,13 +323,13 @@ def _facing(context: JoinContext, ends: Ends, upper: Array, separations: Separat
     max_facing = 64 * MAX_FACING if forced().connect else MAX_FACING
     capacity = min(max_facing * components.order.size, context.capacity(FOUND_BYTES))
     limits = kernels.facing_limits(ends, upper, separations, context.radius_terms)
-    listed = kernels.FacingPoints(capacity)
+    listed, count = xp.empty(capacity, "uint64"), xp.zeros(1, "uint64")
     for at, _, product in context.products(separations.centroids):
-        listed.append(product, components.number[at], components.order[at], limits)
+        kernels.list_facing(product, components.number[at], components.order[at], limits, listed, count)
         del product
-    number, keys = xp.arange(2 * upper.size + 1, dtype="int64"), listed.sorted()
-    if keys is None:
+    if int(count[0]) > capacity:
         return None
+    number, keys = xp.arange(2 * upper.size + 1, dtype="int64"), xp.sort(listed[: int(count[0])].view("int64"))
     start = xp.searchsorted(keys, number << SET_SHIFT).astype("int64")
     return Sets(keys, start, Ends(number[:-1:2].astype("int32"), number[1::2].astype("int32")))
 

@@ -17,27 +17,24 @@ from rapids_slink.neighbors.task import row_blocks
 from rapids_slink.neighbors.trees.tree import (
     LEAF,
     SERIAL_POINTS,
+    Queries,
     Tree,
     box_to_box,
     build,
+    largest_bound,
+    mark_near,
     may_wrap,
     to_boxes,
     to_points,
+    walk,
 )
-from rapids_slink.neighbors.trees.walk import Queries, largest_bound, mark_near, walk
 from rapids_slink.ordering import NO_EDGE, edge_code, edge_codes, lighter, sort_in_place, stable_order
 from rapids_slink.runtime.compiling import njit, read_only
 from rapids_slink.runtime.device import CPU, Array
 from rapids_slink.runtime.threads import chunks_for_cores, for_each_chunk, shares, workers
-from rapids_slink.spanning_tree.component_pairs import (
-    ROUNDING,
-    SAMPLED,
-    ComponentPairs,
-    Components,
-    Separations,
-)
-from rapids_slink.spanning_tree.grouped import is_stored
+from rapids_slink.spanning_tree.component_pairs import ROUNDING, SAMPLED, ComponentPairs, Components, Separations
 from rapids_slink.spanning_tree.lists import LEAST_SHARE, Growth
+from rapids_slink.spanning_tree.pairs import is_stored
 
 # ----------------------------------------------------------------------------------------------------- forests by lists
 

@@ -32,13 +32,7 @@ from rapids_slink.runtime.cuda import (
 )
 from rapids_slink.runtime.device import Array, cuda
 from rapids_slink.runtime.frames import EDGE_TYPES
-from rapids_slink.spanning_tree.component_pairs import (
-    SAMPLED,
-    ComponentPairs,
-    Components,
-    Ends,
-    Separations,
-)
+from rapids_slink.spanning_tree.component_pairs import SAMPLED, ComponentPairs, Components, Ends, Separations
 from rapids_slink.spanning_tree.lists import LEAST_SHARE, Growth
 
 FOREST, DENSE, GROUPED = "spanning_tree/forest.cu", "spanning_tree/dense.cu", "spanning_tree/grouped.cu"
@@ -291,7 +285,7 @@ def within_bottlenecks(
 
 
 def facing_limits(ends: Ends, upper: Array, separations: Separations, radius_terms: tuple[float, ...]) -> Array:
-    """Return the limits of `FacingPoints.append`, (K, K, 4) float32: structs of component_pairs.cu."""
+    """Return the limits of `list_facing`, (K, K, 4) float32: structs of component_pairs.cu."""
     n, k = upper.size, len(separations.supports)
     limits = cp.full((k, k, 4), cp.inf, cp.float32)
     _launch_pairs(
@@ -301,22 +295,13 @@ def facing_limits(ends: Ends, upper: Array, separations: Separations, radius_ter
     return limits
 
 
-class FacingPoints:
-    """Up to `capacity` points that face a component, as keys of component_pairs.cu."""
+def list_facing(product: Array, number: Array, points: Array, limits: Array, keys: Array, count: Array) -> None:
+    """Append those of some points whose products with the components' centroids reach the limits to the uint64 `keys`.
 
-    def __init__(self, capacity: int) -> None:
-        self.listed, self.count = cp.empty(capacity, cp.uint64), cp.zeros(1, cp.uint64)
-
-    def append(self, product: Array, number: Array, points: Array, limits: Array) -> None:
-        """Append those of some points whose products with the components' centroids reach the limits."""
-        check_arrays("int32", points, size=number.size)
-        capacity, listed = self.listed.size, self.listed
-        _launch_products("list_facing", product, number, number, points, limits, capacity, listed, self.count)
-
-    def sorted(self) -> Array | None:
-        """Return the keys, int64 and ascending; None if there is no room for all."""
-        count = int(self.count[0])
-        return cp.sort(self.listed[:count].view(cp.int64)) if count <= self.listed.size else None
+    `count`, (1,) uint64, goes on where there is no room.
+    """
+    check_arrays("int32", points, size=number.size)
+    _launch_products("list_facing", product, number, number, points, limits, keys.size, keys, count)
 
 
 @dataclass(frozen=True)

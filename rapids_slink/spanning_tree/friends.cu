@@ -1,4 +1,4 @@
-// Friends of friends on a bounding volume hierarchy: the components of all pairs within a limit. __init__.py has the proof.
+// Friends of friends on a bounding volume hierarchy: the components of all pairs within a limit. boxes.py has the proof.
 //
 // A point is its position along the curve. `parent` is a forest over points whose roots are the components; a point's parent
 // comes before it.

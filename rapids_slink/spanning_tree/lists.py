@@ -24,27 +24,48 @@ later. So the lightest edge that leaves a small cluster weighs at most the w of 
 complete up to each point's own w certify it. Few pairs are that near: w is about the distance of the first or second
 neighbour, and the list's last neighbour is the eighth. No proof rests on this: the weights bound a search, whose result
 says up to which bounds its lists are complete.
+
+**Blocks** make the tree up to a distance of many rows that are near few others.
+
+    rows ──▶ blocks around pivots ──▶ the edges of each block's tree by lists ──▶ the tree of these edges
+
+Each two rows within the distance meet in a block (`neighbors/pivots.py`). A pair that is in no tree of a block in which
+it meets is the heaviest of a cycle of pairs within the distance, so it is not in the tree of all rows either. A block's
+rows are in the order of their numbers, and so its edges are in the total order. The rows of a sample tell how many
+pairs meet in blocks. All pairs are searched if most meet, as those of noise.
+
+**Appended points.** The edges of the new tree are in the old one or have a new end, as `docs/algorithms.md` proves
+under "Rows added to a tree". So rounds run on lists of these edges alone. A new point lists its nearest others. An old
+one lists its nearest new points, up to a height of the old tree, and its lightest edges of that tree; its lower bound
+is that of the first edge it does not list, of either kind. A search (`AppendedSearch`) looks for the nearest new point
+of an old one, among the points, and for its lightest unlisted edge of the old tree.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
-from typing import Self
+from typing import Any, Self
 
+import numpy as np
+
+from rapids_slink.dendrogram import build_linkage
 from rapids_slink.dendrogram import kernels as dendrogram_kernels
 from rapids_slink.forced import forced
-from rapids_slink.neighbors import DEFAULT_NEIGHBORS, estimate_search, neighbor_lists
-from rapids_slink.neighbors.choose import ends_lists, is_searched_by_tree
+from rapids_slink.neighbors import DEFAULT_NEIGHBORS, estimate_search, neighbor_lists, prepare_search
+from rapids_slink.neighbors.choose import MAX_BLOCKS, PIVOT_PAIRS, block_rows, ends_lists, is_searched_by_tree
 from rapids_slink.neighbors.exact import kernels as exact_kernels
-from rapids_slink.neighbors.task import ManyTilesError, NeighborLists, Search, SearchTask
-from rapids_slink.ordering import NO_EDGE, sort_in_place
+from rapids_slink.neighbors.pivots import candidates, deal_out, pivots_of, radius_of
+from rapids_slink.neighbors.task import ManyTilesError, NeighborLists, Search, SearchResult, SearchTask, golden_stride
+from rapids_slink.ordering import NO_EDGE, edge_codes, sort_in_place, stable_order
 from rapids_slink.report import Report
-from rapids_slink.runtime.device import Array, Device
+from rapids_slink.runtime.device import Array, Device, all_true
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import TREE_BYTES, MemoryEstimate, release_cached
 from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree import kernels
 from rapids_slink.spanning_tree.component_pairs import connect_components, is_worthwhile
+from rapids_slink.spanning_tree.graphs import EdgeList, forest_of_edges
 from rapids_slink.spanning_tree.problem import Look, Prepared, Problem, Tree
 
 #: If fewer than one component in LEAST_SHARE is certified, another round merges too little. Then a search certifies all
@@ -280,12 +301,13 @@ def connect_forest(
             searched = True
 
 
-#: Points of a large cluster.
+#: The fewest points of a large cluster.
 LARGE = 1024
-#: Neighbours a row where lists end at these weights: few rows have half as many within them, but points that have near
-#: copies list these first. For more points such lists take too much memory.
+#: The length of lists that end at these weights. Few rows have half as many neighbours within them, but points with
+#: near copies list these first. Of more points such lists would take too much memory.
 JOINED_NEIGHBORS, MAX_JOINED_ROWS = 16, 2**24
-#: Neighbours a row in clusters about as wide as they are far apart: another search connects most of the components.
+#: The length of lists in clusters that are about as wide as they are far apart: then another search connects most of
+#: the components.
 WIDE_NEIGHBORS = 4
 
 
@@ -317,3 +339,238 @@ def join_weights(ids: Array, weights: Array, device: Device) -> Array:
         within = within[within]
     joined: Array = end[within[:n]]
     return joined
+
+
+# --------------------------------------------------------------------------------------------------------------- blocks
+
+FEWEST = 3  # blocks: if there were two, at least half of all pairs would meet
+SAMPLED_ROWS = 2**12  # the rows that tell which share of the pairs meets
+
+
+def may_have_blocks(problem: Problem) -> bool:
+    """Return whether blocks may serve a problem up to a distance: the values decide."""
+    if problem.by_reachability or problem.part_lists is not None:
+        return False
+    return problem.metric.filter == "product" and not problem.is_compact
+
+
+def prepare_blocks(look: Look) -> Prepared | None:
+    """Return the way by blocks; None unless few pairs meet in them."""
+    problem, rows, device, is_wanted = look.problem, look.rows, look.problem.device, forced().tree == "blocks"
+    n, xp, is_cosine = problem.n, device.xp, problem.metric.formula.is_of_unit_rows
+    count = max(FEWEST * is_wanted, n // block_rows(device))
+    if count < FEWEST or look.max_weight == inf or not (look.search.is_over_all_pairs or is_wanted):
+        return None
+    radius = radius_of(problem.metric, problem.max_weight, problem.n_features, device)
+    if radius is None:
+        return None
+    with look.report.stage("neighbors", device):
+        values = rows[:, : problem.n_features]
+        pivots = pivots_of(values[device.asarray(candidates(n, count))], radius, is_cosine, count, device)
+        count = int(pivots[-1, 0]) + 1
+
+        def meeting(values: Array) -> Iterator[tuple[slice, Array]]:
+            """Yield ranges of rows, and in which blocks each of these meets others, (blocks, m) bool."""
+            for some, block, may_be_near in deal_out(values, pivots, radius, is_cosine, device):
+                number = xp.arange(count)[:, None]
+                yield some, (number == block) | (may_be_near & (number < block))
+
+        sample = device.asarray(np.sort(np.arange(min(n, SAMPLED_ROWS)) * golden_stride(n) % n))
+        shares = sum(meets.sum(axis=1) for _, meets in meeting(values[sample])) / sample.size
+        share = float((shares * shares).sum())
+    if not is_wanted and share + 2 * PIVOT_PAIRS * len(pivots) / n > MAX_BLOCKS:
+        return None
+    look.report.count("neighbors", blocks=count, pairs_of_rows=int(share * n * n / 2))
+
+    def make() -> Tree:
+        del look.search  # those of the blocks take its memory
+        with look.report.stage("neighbors", device):
+            meets = xp.empty((count, n), bool)
+            for some, meets_some in meeting(values):
+                meets[:, some] = meets_some
+        trees = [_edges_of(look, xp.flatnonzero(block).astype("int32")) for block in meets]
+        with look.report.stage("spanning_tree", device):
+            src, dst, weight = (xp.concatenate([tree[column] for tree in trees]) for column in range(3))
+            return forest_of_edges(EdgeList(src, dst, weight, n), 1, device)[0][0], 1
+
+    def estimate_blocks() -> MemoryEstimate:
+        largest = min(n, int(1.1 * n * float(shares.max())) + 1)
+        kept = n * (count + TREE_BYTES[device.name]) + largest * rows.shape[1] * rows.dtype.itemsize
+        return MemoryEstimate(kept) + estimate(replace(problem, n=largest))
+
+    return Prepared(make, estimate_blocks)
+
+
+def _edges_of(look: Look, numbers: Array) -> tuple[Array, Array, Array]:
+    """Return src, dst and weight of the edges up to the largest weight of the tree of some rows, by their numbers."""
+    problem, xp = look.problem, look.problem.device.xp
+    if numbers.size < 2:
+        return numbers[:0], numbers[:0], xp.empty(0)
+    part = Look(replace(problem, n=numbers.size), look.rows[numbers], look.report)
+    near = lists_of(part)
+    search = part.search.for_connecting(near.ids)()
+    tree = tree_of_lists(near, search, problem.device, look.report, part.max_weight)
+    src, dst, weight = tree.columns.values()
+    kept = weight <= problem.max_weight
+    return numbers[src[kept]], numbers[dst[kept]], weight[kept]
+
+
+# ------------------------------------------------------------------------------------------------------ appended points
+
+#: How many new points and how many edges of the old tree an old point lists. With many features one point in 15 has
+#: more than four edges, and each of these would keep the components around it uncertain.
+NEW_LISTED, TREE_LISTED = 2, 8
+#: How many others a new point lists.
+LISTED_BY_NEW = 6
+#: An old point lists new points up to the height at which its cluster is expected to hold this number of them.
+NEW_A_CLUSTER = 4
+#: Bytes of an entry of a list.
+ENTRY_BYTES = 12
+
+
+@dataclass(frozen=True)
+class TreeEdges:
+    """Edges of the old tree from each of their ends, by row and then in the total order."""
+
+    #: `row` and `other`: int32 arrays
+    row: Array
+    other: Array
+    weight: Array  # float64 array
+    place: Array  # int array: 0, 1, ... along the edges of a row
+
+    @classmethod
+    def of(cls, columns: dict[str, Array], xp: Any) -> Self:
+        """Return the edges of a tree from both ends; `columns` are its frame's, in the total order."""
+        src, dst, weight = columns.values()
+        row, other = (xp.stack(ends, axis=1).ravel() for ends in ((src, dst), (dst, src)))
+        order = stable_order(row, xp)
+        row = row[order]
+        return cls(row, other[order], xp.repeat(weight, 2)[order], xp.arange(row.size) - xp.searchsorted(row, row))
+
+    def at(self, kept: Array) -> Self:
+        """Return the edges at these positions."""
+        return type(self)(self.row[kept], self.other[kept], self.weight[kept], self.place[kept])
+
+
+class AppendedSearch(Search):
+    """The nearest point outside a row's component: for an old row among new points and its unlisted tree edges."""
+
+    def __init__(self, rows: Array, n_old: int, among_all: Search, problem: Problem, report: Report) -> None:
+        device, metric, progress = problem.device, problem.metric, problem.settings.progress
+        self.n_old, self.xp, self.among_all = n_old, device.xp, among_all
+        self.among_new: Search = prepare_search(rows[n_old:].copy(), device, report, rows, progress, metric)
+        self.unlisted: TreeEdges
+
+    def find(self, task: SearchTask) -> SearchResult:
+        """Return one neighbour outside its component for each row of a task, whose groups are the components."""
+        xp, m = self.xp, task.rows.size
+        is_new = task.rows >= self.n_old
+        result = SearchResult(xp.empty((m, 1), "int32"), xp.empty((m, 1)), xp.empty(m))
+        for chosen, search, first in ((is_new, self.among_all, 0), (~is_new, self.among_new, self.n_old)):
+            at = xp.flatnonzero(chosen)
+            if at.size:
+                group = task.point_group[first:]
+                nearest = search.find(replace(task, rows=task.rows[at], point_group=group, upper=task.upper[at]))
+                result.ids[at] = xp.where(nearest.ids < 0, -1, nearest.ids + first)
+                result.weights[at], result.upper[at] = nearest.weights, nearest.upper
+        self._add_tree_edges(task, result)
+        return result
+
+    def _add_tree_edges(self, task: SearchTask, result: SearchResult) -> None:
+        """Replace each row's neighbour by the other end of its lightest unlisted tree edge, if that comes before."""
+        xp, group, edges = self.xp, task.point_group, self.unlisted
+        edges = edges.at(xp.flatnonzero(group[edges.row] != group[edges.other]))
+        if not edges.row.size:
+            return
+        first = xp.searchsorted(edges.row, task.rows)
+        at = xp.minimum(first, edges.row.size - 1)
+        other, weight = edges.other[at], edges.weight[at]
+        ids, weights = result.ids[:, 0], result.weights[:, 0]
+        before = (ids < 0) | (weight < weights) | ((weight == weights) & (other < ids))
+        replaced = xp.flatnonzero((edges.row[at] == task.rows) & (weight <= result.upper) & before)
+        ids[replaced], weights[replaced] = other[replaced], weight[replaced]
+
+
+def tree_of_appended(
+    rows: Array,
+    n_old: int,
+    edges: tuple[Array, Array],
+    merges: tuple[Array, Array, Array],
+    problem: Problem,
+    report: Report,
+) -> PreallocatedFrame:
+    """Return the tree of old and new points, in the total order; the weights are surrogate distances.
+
+    `rows`, (n, d), are the old points and then the new ones, as `neighbors.rows.metric_rows` makes them. `edges`, int32
+    src and dst, are the old points' tree, or those of its edges that are within `Settings.max_distance`; `merges`,
+    int32 left, right and size, are the linkage of these edges in their order.
+    """
+    device, xp, n = problem.device, problem.device.xp, problem.n
+    with report.stage("neighbors", device):
+        progress, metric = problem.settings.progress, problem.metric
+        among_all = prepare_search(rows, device, report, progress=progress, metric=metric)
+        weight = exact_kernels(device).pair_distances(rows, edges[0], edges[1], metric)
+        columns = {"src": edges[0].copy(), "dst": edges[1].copy(), "weight": weight}
+        if not all_true(weight[1:] >= weight[:-1]):  # distances that are rounded may have another order
+            sort_in_place(columns, xp)
+            merged = build_linkage(PreallocatedFrame(columns, device), n_old).columns
+            weight, merges = merged["height"], (merged["left"], merged["right"], merged["size"])
+        sort_in_place(columns, xp)
+        search = AppendedSearch(rows, n_old, among_all, problem, report)
+        old_edges = TreeEdges.of(columns, xp)
+        search.unlisted = old_edges.at(xp.flatnonzero(old_edges.place >= TREE_LISTED))
+        upper, min_size = xp.full(n_old, xp.inf), NEW_A_CLUSTER * max(1, n_old // (n - n_old))
+        if weight.size == n_old - 1 > 0:
+            first, second, size = merges
+            upper = dendrogram_kernels(device).heights_of_size(first, second, columns["weight"], size, min_size)
+        lists, bound = _lists_of_appended(search, old_edges, upper, n, device)
+    forest = Forest.of_components(xp.arange(n, dtype="int32"), bound, device)
+    connect_forest(forest, lists, search, device, report, among_all=among_all)
+    with report.stage("spanning_tree", device):
+        sort_in_place(forest.edges.columns, xp)
+    return forest.edges
+
+
+def _lists_of_appended(
+    search: AppendedSearch, edges: TreeEdges, upper: Array, n: int, device: Device
+) -> tuple[NeighborLists, tuple[Any, Any]]:
+    """Return the lists, and the weight and code of a lower bound of the edges that each point does not list."""
+    xp, n_old, width = device.xp, search.n_old, NEW_LISTED + TREE_LISTED
+    k_old, k_new = min(NEW_LISTED, n - n_old), min(LISTED_BY_NEW, n - 1)
+    rows = xp.arange(n, dtype="int32")
+    ids, weights = xp.repeat(rows[:, None], width, axis=1), xp.full((n, width), xp.inf)  # a row itself is passed over
+    no_group = xp.full(n - n_old, -1, "int32")
+    old_nearest = search.among_new.find(SearchTask(rows[:n_old], k_old, rows, no_group, upper))
+    old_nearest.ids[old_nearest.ids >= 0] += n_old
+    new_nearest = search.among_all.find(SearchTask(rows[n_old:], k_new, rows, rows))
+    bound, code = xp.full(n, xp.inf), xp.full(n, NO_EDGE)
+    for part, nearest, k, is_complete in (
+        (slice(0, n_old), old_nearest, k_old, k_old == n - n_old),
+        (slice(n_old, n), new_nearest, k_new, k_new == n - 1),
+    ):
+        own, last = rows[part, None], nearest.ids[:, k - 1]
+        ids[part, :k] = xp.where(nearest.ids < 0, own, nearest.ids)
+        weights[part, :k] = nearest.weights
+        last_weight = xp.inf if is_complete else nearest.weights[:, k - 1]
+        bound[part] = xp.where(last < 0, nearest.upper, last_weight)  # all up to the bound are listed
+        if not is_complete:
+            code[part] = xp.where(last < 0, NO_EDGE, edge_codes(rows[part], last, xp))
+    listed = edges.at(xp.flatnonzero(edges.place < TREE_LISTED))
+    column = NEW_LISTED + listed.place
+    ids[listed.row, column], weights[listed.row, column] = listed.other, listed.weight
+    first = edges.at(xp.flatnonzero(edges.place == TREE_LISTED))  # the first edge that a row does not list
+    first_code = edge_codes(first.row, first.other, xp)
+    before = (first.weight < bound[first.row]) | ((first.weight == bound[first.row]) & (first_code < code[first.row]))
+    lower = xp.flatnonzero(before)
+    bound[first.row[lower]], code[first.row[lower]] = first.weight[lower], first_code[lower]
+    exact_kernels(device).sort_by_reachability(ids, weights, xp.full(n, -xp.inf))
+    return NeighborLists(ids, weights), (bound, code)
+
+
+def estimate_appended(problem: Problem, n_old: int) -> MemoryEstimate:
+    """Return the bytes that `tree_of_appended` takes, its rows included."""
+    n, d, itemsize, device, metric = problem.n, problem.n_features, problem.itemsize, problem.device, problem.metric
+    lists = MemoryEstimate(n * (NEW_LISTED + TREE_LISTED) * ENTRY_BYTES)
+    among_all = estimate_search(n, d, itemsize, LISTED_BY_NEW, device, metric=metric, later=TREE_BYTES[device.name])
+    among_new = estimate_search(n - n_old, d, itemsize, NEW_LISTED, device, n_queries=n, metric=metric)
+    return among_all + among_new + lists

@@ -13,7 +13,7 @@ from rapids_slink.metrics import PRECOMPUTED, Metric
 from rapids_slink.neighbors.choose import takes_all_distances
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.task import BLOCK, row_blocks
-from rapids_slink.runtime.device import Array, Device
+from rapids_slink.runtime.device import CPU, Array, Device
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import TREE_BYTES, MemoryEstimate, current_run
 from rapids_slink.runtime.threads import for_each_chunk, workers
@@ -22,16 +22,16 @@ from rapids_slink.spanning_tree.problem import Look, Prepared, Problem, Tree
 
 #: For more features a CPU stores the distances, which are computed in tiles: so it reads the points less often.
 MAX_FEATURES = 64
-#: The most neighbours in a core that a kernel finds.
+#: The largest `min_samples` for which a kernel finds core distances.
 MAX_SAMPLES = {"cpu": 2**7, "cuda": 2**5}
-#: Bytes a pair where memory is limited: 8 for its distance and 8 for everything else.
+#: The bytes of a pair where memory is limited: 8 for its distance and 8 for everything else.
 LIMITED_PAIR_BYTES = 16
 
 
 def serves(problem: Problem) -> bool:
     """Return whether all pairs serve a problem whatever its values are.
 
-    They serve given distances; and few points, unless lists are asked for or core distances are of more points.
+    They serve given distances, and few points unless lists are asked for or core distances of more points are given.
     """
     n, d, metric, device, is_compact = problem.n, problem.d, problem.metric, problem.device, problem.is_compact
     settings, min_samples = problem.settings, problem.settings.min_samples
@@ -104,6 +104,11 @@ def stores_distances(d: int, metric: Metric, min_samples: int, device: Device, c
     """
     by_one = d <= MAX_FEATURES and metric.has_half_integer_power and metric.space is None
     return compact or device.is_gpu or min_samples > 1 or not by_one
+
+
+def is_stored(metric: Metric, min_samples: int, compact: bool) -> bool:
+    """Return whether a CPU stores the distances of a group."""
+    return metric.missing or stores_distances(1, metric, min_samples, CPU, compact)
 
 
 def tree_of_pairs(values: Array, metric: Metric, min_samples: int, device: Device) -> PreallocatedFrame:

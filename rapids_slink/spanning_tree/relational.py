@@ -82,21 +82,18 @@ def _bounds(lists: tuple[Array, Array, Array], n: int, certified: bool, device: 
     """
     xp, (src, dst, weight) = device.xp, lists
     rows = xp.arange(n, dtype="int32")
-    if not certified:
-        return frame_of(device, {"src": rows, "dst": rows, "weight": xp.full(n, -xp.inf)})
-    length = xp.bincount(src, minlength=n)
-    k = src.size // n
-    if not bool((length == k).all()) or not k:
-        raise ValueError(
-            "graph must list equally many neighbours of every row, as knn_graph returns them; for another graph, or "
-            "one whose lists may lack a neighbour, pass certified=False"
-        )
-    if k >= n - 1:
-        return frame_of(device, {"src": rows, "dst": rows, "weight": xp.full(n, xp.inf)})
-    order = xp.lexsort(xp.stack((dst.astype("float64"), weight, src.astype("float64"))))
-    last = order[k - 1 :: k]
-    ends = xp.minimum(rows, dst[last]), xp.maximum(rows, dst[last])
-    return frame_of(device, dict(zip(EDGE_TYPES, (*ends, weight[last]), strict=True)))
+    ends, bound = (rows, rows), xp.full(n, xp.inf if certified else -xp.inf)
+    if certified:
+        k = src.size // n
+        if not bool((xp.bincount(src, minlength=n) == k).all()) or not k:
+            raise ValueError(
+                "graph must list equally many neighbours of every row, as knn_graph returns them; for another graph, "
+                "or one whose lists may lack a neighbour, pass certified=False"
+            )
+        if k < n - 1:
+            last = xp.lexsort(xp.stack((dst.astype("float64"), weight, src.astype("float64"))))[k - 1 :: k]
+            ends, bound = (xp.minimum(rows, dst[last]), xp.maximum(rows, dst[last])), weight[last]
+    return frame_of(device, dict(zip(EDGE_TYPES, (*ends, bound), strict=True)))
 
 
 #: The total order's columns: no two edges are equal in them.

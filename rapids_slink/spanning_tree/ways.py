@@ -1,4 +1,4 @@
-"""The ways to the tree of points, in one order, and the two that sort: a line, and rows that repeat.
+"""The ways to the tree of points, in one order; the two that sort, a line and rows that repeat; and groups of rows.
 
 Some ways serve points by their sizes alone, and some by a look at the values as well. `ways_of` returns those that may
 serve a problem: ways that look, and as the last one the first way that serves whatever the values are. The first way
@@ -15,30 +15,55 @@ and h leave crosses one of both gaps, whichever way round it goes. Except the tw
 crosses a further gap as well, so it weighs more than one of the two edges, of which that across i comes first. Each of
 two differences loses half a spacing of the length, so here a longer way must be longer by more than that.
 
-**Repeats.** The tree of the distinct rows is searched, and `copies` joins the others. The weight between equal rows is
-what the metric says of the row with itself, or their core distance. If a row with copies has a lighter pair, for
-instance if products of tiny numbers underflow, all rows are searched.
+**Repeats.** Equal rows are at the same distances to all others, so copies only count for core distances, and their
+edges come last. Let w be the weight between the copies of a row: its core distance, or what the metric says of the row
+with itself, which is zero or, for cosine, what rounding leaves of it. If a row with copies has a lighter pair, for
+instance if products of tiny numbers underflow, all rows are searched. Otherwise the lightest pairs of a copy weigh w:
+those with its first row f, with other copies and with what is at w from f. By the total order Kruskal's algorithm meets
+that with the least id i first, and i is at most f. Until then the copy is alone, so it joins i. Next it is in the
+component of f, and each of its further pairs comes after that of f with the same row, so it stays a leaf. The tree has
+the least id among the distinct rows at w from f: if it is below f, its edge to f is the first of f's edges that
+Kruskal's algorithm meets, and so in the tree.
+
+**Groups.** Small groups have a tree each, all at once, and large ones their usual way, one by one. Nothing is compared
+across groups. Within a group rows keep their order. So the total order of its edges is the same by the group's own
+numbers as by those of all rows, and each group's tree is that of the group alone, to the last bit.
+
+**Ahead.** On a GPU threads compile what a fit launches while the points are read, by the way that serves them:
+
+    for noise of 64 features:   points ▶ rows ▶ quantize ▶ the fused filter ▶ rerank ▶ forest ▶ dendrogram
+
+Nothing depends on that list. A source that is missing is compiled when it is launched, and one too many costs a thread
+some time, and all others a little (`compile_ahead`). Within a way the sources come in the order of their first
+launches, and last those that only some values need.
 """
 
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
+from rapids_slink.dendrogram.cutting import FEW_LEAVES
 from rapids_slink.forced import forced
-from rapids_slink.metrics import PRECOMPUTED, Metric
-from rapids_slink.neighbors.choose import is_searched_by_tree, may_be_low_dimensional
-from rapids_slink.neighbors.exact import kernels
+from rapids_slink.metrics import PRECOMPUTED, Metric, Rows
+from rapids_slink.neighbors import estimate_search
+from rapids_slink.neighbors.choose import few_points, is_searched_by_tree, may_be_low_dimensional, may_have_tiles
+from rapids_slink.neighbors.exact import kernels as exact_kernels
+from rapids_slink.neighbors.filter import kernels as filter_kernels
+from rapids_slink.neighbors.rows import require_common_features, undefined_for_zeros, zero_rows
 from rapids_slink.neighbors.task import NeighborLists, by_mutual_reachability, core_places, row_blocks
 from rapids_slink.ordering import sort_in_place, stable_order
+from rapids_slink.points.check import FEW_VALUES
+from rapids_slink.points.keys import Groups
 from rapids_slink.report import Report
+from rapids_slink.runtime.cuda import WARP, Ahead, compile_ahead, power_of_two, value_option
 from rapids_slink.runtime.device import Array, Device, all_true, to_host
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
-from rapids_slink.runtime.memory import MemoryEstimate, free_bytes
-from rapids_slink.spanning_tree import blocks, boxes, lists, pairs
-from rapids_slink.spanning_tree.copies import Copies
+from rapids_slink.runtime.memory import TREE_BYTES, MemoryEstimate, free_bytes, usable_cores
+from rapids_slink.settings import Space
+from rapids_slink.spanning_tree import boxes, kernels, lists, pairs
 from rapids_slink.spanning_tree.problem import Look, Prepared, Problem, Tree
 
 # --------------------------------------------------------------------------------------------------------------- a line
@@ -65,15 +90,6 @@ def tree_of_line(rows: Array, metric: Metric, device: Device) -> PreallocatedFra
 
     `rows`, (n, 1), n at least 2, is the result of `neighbors.rows.metric_rows`.
     """
-    tree = _steps_of_line(rows, metric, device)
-    if tree is None:
-        return None
-    sort_in_place(tree.columns, device.xp)
-    return tree.head(len(rows) - 1)
-
-
-def _steps_of_line(rows: Array, metric: Metric, device: Device) -> PreallocatedFrame | None:
-    """Return the edges between neighbours on the line, and on a ring the longest one too; None as `tree_of_line`."""
     xp = device.xp
     x = rows[:, 0].astype("float64")
     order = stable_order(x, xp).astype("int32")
@@ -84,7 +100,7 @@ def _steps_of_line(rows: Array, metric: Metric, device: Device) -> PreallocatedF
     period = math.inf if metric.space is None else metric.space.periods[0]
     is_ring = values.size > 2 and period < math.inf
     step, two_steps = values[1:] - values[:-1], values[2:] - values[:-2]
-    if is_ring:
+    if is_ring:  # then the edges are one too many, and the last in the total order is not in the tree
         step = xp.concatenate([step, period - (values[-1:] - values[:1])])
         two_steps = xp.concatenate([two_steps, period - (values[-2:] - values[:2])]) - SLACK * period
     weight, step_weight = _surrogates(xp.minimum(step, period - step), metric, xp), _surrogates(step, metric, xp)
@@ -98,7 +114,8 @@ def _steps_of_line(rows: Array, metric: Metric, device: Device) -> PreallocatedF
     m = repeated.size
     src[:m], dst[:m], weights[:m] = ids[xp.searchsorted(first, repeated, side="right") - 1], order[repeated], 0.0
     src[m:], dst[m:], weights[m:] = ids[: weight.size], xp.roll(ids, -1)[: weight.size], weight
-    return tree
+    sort_in_place(tree.columns, xp)
+    return tree.head(len(rows) - 1)
 
 
 def _surrogates(difference: Array, metric: Metric, xp: Any) -> Any:
@@ -121,6 +138,53 @@ MIN_EQUAL, MIN_REPEATED = 16, 1 / 64
 COMPARED = 2**18  # values that are compared at a time
 ID_BYTES = 16  # bytes of a row that are kept: which rows are distinct, which repeat, and what row these repeat
 REPEAT_BYTES = 80  # bytes of a row at the peak: hashes and their order, or edges that are joined to those of others
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Which rows are copies of earlier ones."""
+
+    first: Array  # (m,) integers, the first row of each distinct one, ascending
+    repeated: Array  # (n - m,) integers, the other rows, ascending
+    number: Array  # (n - m,) integers: which of the distinct rows each of them equals
+
+    @classmethod
+    def of(cls, first_equal: Array, xp: Any) -> Self:
+        """Return the copies among n rows, from the first row that each equals, (n,) integers."""
+        is_first = first_equal == xp.arange(first_equal.size)
+        first, repeated = xp.flatnonzero(is_first), xp.flatnonzero(~is_first)
+        return cls(first, repeated, xp.searchsorted(first, first_equal[repeated]))
+
+    def counts(self, xp: Any) -> Any:
+        """Return how many copies each distinct row has besides the first, (m,) integers."""
+        m = self.first.size
+        some = self.number.size > 0  # CuPy counts nothing in nothing
+        return xp.bincount(self.number, minlength=m) if some else xp.zeros(m, "int64")
+
+    def join(self, tree: PreallocatedFrame, own: Array, device: Device) -> PreallocatedFrame | None:
+        """Return the tree of all rows, in the total order; None if a row with copies has a pair lighter than theirs.
+
+        `tree` is the tree or forest of the distinct rows, by their numbers, and `own`, (m,) float64, the weight between
+        the copies of each.
+        """
+        src, dst, weight = tree.columns.values()
+        xp, m = device.xp, self.repeated.size
+        bound = xp.full(self.first.size, -xp.inf)
+        bound[self.number] = own[self.number]
+        if not all_true((weight >= bound[src]) & (weight >= bound[dst])):
+            return None
+        at, least = xp.flatnonzero(weight == own[dst]), xp.arange(self.first.size)
+        if at.size:  # CuPy finds nothing unique in nothing
+            # Of edges of one weight the one from the least id comes first.
+            row, place = xp.unique(dst[at], return_index=True)
+            least[row] = src[at[place]]
+        whole = PreallocatedFrame.empty(device, m + weight.size, EDGE_TYPES)
+        ends, others, weights = whole.columns.values()
+        ends[:m], others[:m], weights[:m] = self.first[least][self.number], self.repeated, own[self.number]
+        ends[m:], others[m:], weights[m:] = self.first[src], self.first[dst], weight
+        del at, least, bound  # the sort takes their memory
+        sort_in_place(whole.columns, xp)
+        return whole
 
 
 def prepare_repeats(look: Look) -> Prepared | None:
@@ -146,7 +210,7 @@ def prepare_repeats(look: Look) -> Prepared | None:
             return None
         with report.stage("spanning_tree", device):
             number = device.xp.arange(repeats.first.size, dtype="int32")
-            own = kernels(device).pair_distances(distinct.rows, number, number, problem.metric)
+            own = exact_kernels(device).pair_distances(distinct.rows, number, number, problem.metric)
             edges = repeats.join(tree[0], own, device)
         return None if edges is None else (edges, tree[1])
 
@@ -163,7 +227,7 @@ def tree_at_cores(repeats: Copies, distinct: Look, listed: NeighborLists) -> Tre
     xp, m = device.xp, problem.settings.min_samples
     with report.stage("neighbors", device):
         row, copies = xp.arange(problem.n, dtype="int32"), repeats.counts(xp)
-        own = kernels(device).pair_distances(distinct.rows, row, row, problem.metric)
+        own = exact_kernels(device).pair_distances(distinct.rows, row, row, problem.metric)
         if not all_true((copies == 0) | (own <= listed.weights[:, 0])):
             return None
         at = core_places(listed.ids, copies + 1.0, m, xp)
@@ -178,7 +242,7 @@ def tree_at_cores(repeats: Copies, distinct: Look, listed: NeighborLists) -> Tre
 
 def find_repeats(values: Array, device: Device) -> Copies | None:
     """Return which rows, as the metric's formula reads them, are copies of others; None if hardly any are."""
-    xp, (n, d), hash_rows = device.xp, values.shape, kernels(device).hash_rows
+    xp, (n, d), hash_rows = device.xp, values.shape, exact_kernels(device).hash_rows
     if values.nbytes + ID_BYTES * n > free_bytes():  # a copy of most rows may come on top of another way's memory
         return None
     size = int(SAMPLE_FACTOR * n**0.5)
@@ -216,7 +280,7 @@ WAYS = LINE, PAIRS, REPEATS, CODES, BOXES, BOXES_IF_LOW, BLOCKS, LISTS = (
     Way("pairs", pairs.prepare_codes),  # codes on a GPU whose distances fit into memory: n²
     Way("boxes", boxes.prepare, boxes.estimate),  # few features on a GPU: n log n
     Way("boxes", boxes.prepare),  # low dimension on a GPU: n log n
-    Way("blocks", blocks.prepare),  # up to a distance, many rows that are near few others: the trees of blocks
+    Way("blocks", lists.prepare_blocks),  # up to a distance, many rows that are near few others: the trees of blocks
     Way("lists", lists.prepare, lists.estimate),  # all others: n² tests, or n log n by a tree
 )
 
@@ -265,7 +329,7 @@ def ways_of(problem: Problem) -> list[Way]:
             certain = BOXES
         elif by_distance and device.is_gpu and may_be_low_dimensional(n, d, metric, device):  # the values decide
             ways.append(BOXES_IF_LOW)
-        if certain is LISTS and problem.max_weight < math.inf and blocks.may_serve(problem):
+        if certain is LISTS and problem.max_weight < math.inf and lists.may_have_blocks(problem):
             ways.append(BLOCKS)
     ways.append(certain)
     if wanted is None or metric is PRECOMPUTED:
@@ -311,7 +375,14 @@ class SharedLists:
         if ways[-1] is not LISTS or not problem.by_reachability:
             return tree_of_rows(problem, rows, report)
         if self.shared is None:
-            self.shared = self._find_lists(problem, rows, report, REPEATS in ways)
+            with report.stage("neighbors", problem.device):
+                repeats = find_repeats(rows, problem.device) if REPEATS in ways else None
+            if repeats is not None and repeats.first.size == 1:
+                repeats = None
+            distinct = rows if repeats is None else rows[repeats.first]
+            longest = replace(settings, min_samples=self.min_samples)
+            look = Look(replace(problem, settings=longest, n=len(distinct)), distinct, report)
+            self.shared = look, repeats, lists.lists_of(look, by_distance=True)
         first_look, repeats, nearest = self.shared
         k = lists.list_length(settings)
         look = Look(replace(first_look.problem, settings=settings), first_look.rows, report)
@@ -323,14 +394,176 @@ class SharedLists:
         tree = tree_at_cores(repeats, look, listed)
         return tree_of_rows(problem, rows, report) if tree is None else tree
 
-    def _find_lists(
-        self, problem: Problem, rows: Array, report: Report, may_repeat: bool
-    ) -> tuple[Look, Copies | None, NeighborLists]:
-        with report.stage("neighbors", problem.device):
-            repeats = find_repeats(rows, problem.device) if may_repeat else None
-        if repeats is not None and repeats.first.size == 1:
-            repeats = None
-        rows = rows if repeats is None else rows[repeats.first]
-        settings = replace(problem.settings, min_samples=self.min_samples)
-        look = Look(replace(problem, settings=settings, n=len(rows)), rows, report)
-        return look, repeats, lists.lists_of(look, by_distance=True)
+
+# --------------------------------------------------------------------------------------------------------------- groups
+
+#: The most rows of a small group, whose tree one block of a GPU makes, or a thread of a CPU that stores the distances,
+#: which stay in its cache.
+MAX_ROWS, MAX_STORED = 2048, 512
+
+
+def forest_of_groups(
+    problem: Problem, rows: Array, groups: Groups, values: Array, report: Report, numbers: Array = None
+) -> Tree:
+    """Return the trees of all groups in the total order, and the number of their components in k-NN graphs.
+
+    The weights are surrogate distances. `problem` and `values` are those of all points, and `rows` is what the metric's
+    formula reads of the values. Raises ValueError if a pair of a group has no distance, and names the rows by their
+    `numbers` if these are given.
+    """
+    device, metric, sizes, starts, order = problem.device, problem.metric, groups.sizes, groups.starts, groups.order
+    is_large = sizes > most_rows(problem)
+    large, small = np.flatnonzero(is_large), np.flatnonzero(~is_large & (sizes > 1))
+    check_zeros(values, groups, metric, device, numbers)
+    large_trees, components = [], len(groups) - large.size
+    for own in (order[starts[g] : starts[g + 1]] for g in large.tolist()):
+        if metric.formula.is_undefined_without_common:
+            require_common_features(values[own], "X", device, own)
+        tree_report = Report()
+        settings = replace(problem.settings, clipped=True).for_rows(own.size)
+        tree, count = tree_of_rows(replace(problem, settings=settings, n=own.size), rows[own], tree_report)
+        tree_report.pop("way")
+        src, dst, weight = tree.columns.values()
+        large_trees.append((own[src], own[dst], weight))
+        components += count
+        report.add(tree_report)
+    with report.stage("spanning_tree", device):
+        begin = int(sizes[small].sum()) - small.size
+        forest = PreallocatedFrame.empty(device, begin + sum(part[2].size for part in large_trees), EDGE_TYPES)
+        edges = list(forest.columns.values())
+        if small.size:
+            small_edges = [column[:begin] for column in edges]
+            first, size = starts[small], sizes[small]
+            samples = min(problem.settings.min_samples, int(size.max()))
+            undefined = kernels(device).trees_of_groups(rows, metric, samples, order, first, size, small_edges)
+            if undefined >= 0:
+                own = order[first[undefined] :][: size[undefined]]
+                require_common_features(values[own], "X", device, own)
+        for part in large_trees:
+            for column, its_own in zip(edges, part, strict=True):
+                column[begin : begin + its_own.size] = its_own
+            begin += part[2].size
+        sort_in_place(forest.columns, device.xp)
+    report.count("spanning_tree", groups=len(groups), large_groups=large.size)
+    return forest, components
+
+
+def most_rows(problem: Problem) -> int:
+    """Return the most rows of a small group: more rows take less time in their usual way."""
+    if forced().tree not in (None, "pairs"):
+        return 1
+    if problem.device.is_gpu:
+        return MAX_ROWS
+    is_matrix = pairs.is_stored(problem.metric, problem.settings.min_samples, problem.is_compact)
+    return MAX_STORED if is_matrix else few_points(problem.d, problem.metric)
+
+
+def estimate_groups(problem: Problem, sizes: np.ndarray) -> MemoryEstimate:
+    """Return the bytes of the metric's rows, the trees of groups of these sizes, their core distances, and the rest."""
+    n, d, metric, device, largest = problem.n, problem.n_features, problem.metric, problem.device, int(sizes.max())
+    later, itemsize, samples = TREE_BYTES[device.name], problem.itemsize, problem.settings.min_samples
+    if problem.by_reachability and metric.is_of_ends:  # then core distances are searched for among all rows
+        needed = estimate_search(n, d, itemsize, samples, device, metric=metric, later=later)
+    else:
+        needed = MemoryEstimate((metric.rows.row_bytes(d) + later) * n)
+    if device.is_gpu:  # the rows of each group by columns
+        needed += MemoryEstimate((metric.rows.row_bytes(d) or itemsize * d) * n)
+    if largest > most_rows(problem):
+        settings = replace(problem.settings, clipped=True).for_rows(largest)
+        needed += estimate_tree(replace(problem, settings=settings, n=largest))
+    return needed
+
+
+def check_zeros(values: Array, groups: Groups, metric: Metric, device: Device, numbers: Array = None) -> None:
+    """Raise ValueError if two rows of a group are zero and have no distance by this metric."""
+    if not metric.formula.is_undefined_for_zeros:
+        return
+    zeros = to_host(zero_rows(values, device))
+    number = to_host(groups.number)[zeros]
+    order = np.argsort(number, kind="stable")
+    same = np.flatnonzero(number[order][1:] == number[order][:-1])
+    if same.size:
+        pair = zeros[order[same[0] : same[0] + 2]]
+        first, second = pair.tolist() if numbers is None else to_host(numbers)[pair].tolist()
+        raise undefined_for_zeros(f"rows {first} and {second} of X", metric)
+
+
+# ---------------------------------------------------------------------------------------------------------------- ahead
+
+SOURCES_OF_LISTS = ("neighbors/exact/lists.cu",), ("spanning_tree/forest.cu",)
+#: On fewer cores, or for fewer values, the sources that only some values need are compiled when they are launched.
+MANY_CORES, MANY_VALUES = 8, 2**20
+
+
+def compile_for(problem: Problem) -> None:
+    """Let threads compile what the tree and the dendrogram of a problem's points need on its GPU."""
+    if problem.metric is not PRECOMPUTED and problem.n > 1:
+        compile_ahead(list(_sources(problem)))
+
+
+def _sources(problem: Problem) -> Iterator[Ahead]:
+    """Yield the sources with their options, in the order of their first launches."""
+    metric = problem.metric
+    if isinstance(metric.space, Space):  # the columns have not been read
+        metric = replace(metric, space=metric.space.like(problem.n_features))
+    input_value = value_option("float32" if problem.itemsize == 4 else "float64")
+    value = value_option("uint64") if metric.rows.are_words else input_value
+    if metric.rows.have_norms or metric.rows is Rows.SPHERE:
+        value = value_option("float64")
+    formula = value, *(metric.bit_options if metric.rows.are_words else metric.cuda_options)
+    in_boxes = value, f"-DFEATURES={problem.d}", *metric.cuda_options
+    if problem.n * problem.n_features > FEW_VALUES:
+        yield "points/points.cu", input_value
+    if metric.rows is not Rows.GIVEN:
+        yield from (("neighbors/rows.cu", input_value), ("neighbors/rows.cu", value))
+    if problem.finds_friends:
+        yield from (("neighbors/trees/bvh.cu", *in_boxes), ("spanning_tree/friends.cu", *in_boxes))
+        return
+    ways = ways_of(problem)
+    if REPEATS in ways:
+        yield "neighbors/rows.cu", value
+    way = ways[-1].name
+    if way == "pairs":
+        yield from (("neighbors/exact/all_distances.cu", *formula), ("spanning_tree/dense.cu", value_option("float64")))
+    elif way == "boxes":
+        yield from (("neighbors/trees/bvh.cu", *in_boxes), ("spanning_tree/boxes.cu", *in_boxes))
+    elif metric.filter == "product" and filter_kernels(problem.device).fused_filter():
+        yield from _sources_of_fused_lists(problem, value, formula)
+        return
+    else:
+        yield from (*SOURCES_OF_LISTS, ("neighbors/exact/rerank.cu", *formula))
+    yield from _sources_of_dendrogram(problem.n)
+
+
+def _sources_of_dendrogram(n: int) -> tuple[Ahead, ...]:
+    """Return what sorts the edges of a tree and makes its dendrogram; the host makes that of few."""
+    return (("ordering.cu",),) if n <= FEW_LEAVES else (("ordering.cu",), ("dendrogram/dendrogram.cu",))
+
+
+def _sources_of_fused_lists(problem: Problem, value: str, formula: tuple[str, ...]) -> Iterator[Ahead]:
+    """Yield what makes lists by the fused filter, in fp16 and then in int8, connects clusters, and makes tiles."""
+    from rapids_slink.neighbors.filter.fused import MIXED, TRIED_STEPS, source_of
+    from rapids_slink.neighbors.filter.fused.filter import survivor_capacity
+
+    d, k = problem.n_features, lists.length_by_search(problem)
+    keys = max(4, power_of_two(-(-survivor_capacity(k, d) // WARP)))
+    fp16, int8 = -(-d // 16), -(-d // MIXED)
+    yield from (("neighbors/trees/dimension.cu", value), ("neighbors/filter/quantize.cu", value))
+    yield from (source_of(TRIED_STEPS), ("neighbors/exact/rerank.cu", *formula))
+    yield from (source_of(fp16, symmetric=True), ("neighbors/filter/fused/tighten.cu",), *SOURCES_OF_LISTS)
+    yield "neighbors/filter/filter.cu", f"-DKEYS_PER_LANE={max(1, power_of_two(2 * k) // WARP)}"
+    yield "neighbors/filter/fused/tighten.cu", f"-DKEYS_PER_LANE={keys}", "-DINT8=0", value
+    if problem.by_reachability:
+        yield from (("neighbors/exact/mutual_reachability.cu",), ("dendrogram/clusters.cu",))
+    yield from (source_of(fp16), *_sources_of_dendrogram(problem.n))
+    if problem.n * d < MANY_VALUES or usable_cores() < MANY_CORES:
+        return
+    yield from (source_of(int8, symmetric=True, int8=True), source_of(int8, int8=True))
+    yield "neighbors/filter/fused/tighten.cu", f"-DKEYS_PER_LANE={keys}", "-DINT8=1", value
+    if problem.metric.formula == "squared_euclidean":  # whole numbers that are not large become bytes
+        yield "neighbors/exact/rerank.cu", value_option("uint8"), *problem.metric.cuda_options
+    yield from (("spanning_tree/component_pairs.cu",), ("spanning_tree/graphs/edges.cu",))
+    yield from (("neighbors/exact/pair_distances.cu", *formula), source_of(fp16, between=True))
+    if may_have_tiles(problem.n, d, problem.metric, problem.device):
+        yield from (("neighbors/tiles/order.cu",), ("neighbors/tiles/encode.cu", value), ("neighbors/tiles/tiles.cu",))
+        yield from (("neighbors/tiles/bound.cu", value), source_of(fp16, local=True))

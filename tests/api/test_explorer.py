@@ -15,7 +15,7 @@ from repository import process
 import rapids_slink
 from rapids_slink.datasets import EARTH_RADIUS
 from rapids_slink.hierarchy import plotting
-from rapids_slink.hierarchy.palette import COLORS, NOISE, OTHERS
+from rapids_slink.hierarchy.plotting import COLORS, NOISE, OTHERS
 from rapids_slink.points.output import on_host
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("jscatter") is None, reason="jupyter-scatter is not installed")

@@ -83,7 +83,7 @@ def test_idle_pools_keep_little(watched_memory):
         gc.collect()
         return sum(idle.release(keep=2**62) for idle in memory._idle_pools)
 
-    X, before = points(2_000_000, 3), watched_memory().current_bytes
+    X, before = points(4_000_000, 3), watched_memory().current_bytes
     fit(X, 3, device="cuda")
     assert memory.IDLE_BYTES / 4 < idle_bytes() <= memory.IDLE_BYTES
     with ThreadPoolExecutor(4) as threads:

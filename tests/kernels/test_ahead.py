@@ -14,7 +14,7 @@ from rapids_slink.runtime import cuda
 from rapids_slink.runtime.device import Device
 from rapids_slink.runtime.device import cuda as gpu
 from rapids_slink.settings import Settings, metric_of
-from rapids_slink.spanning_tree import ahead
+from rapids_slink.spanning_tree import ways
 from rapids_slink.spanning_tree.problem import Problem
 
 FUSED = "neighbors/filter/fused/"
@@ -46,15 +46,15 @@ SHAPES = (500, 16), (100_000, 3), (100_000, 64), (100_000, 784)
 def sources(n, d, metric="euclidean", min_samples=1, itemsize=4, capability=90, cores=16):
     """Those of a fit."""
     with fake_gpu(capability), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ahead, "usable_cores", lambda: cores)
+        patch.setattr(ways, "usable_cores", lambda: cores)
         settings = Settings(get_metric(metric), min_samples=min_samples)
-        return list(dict.fromkeys(ahead._work(Problem(settings, gpu(), n, d, itemsize))))
+        return list(dict.fromkeys(ways._sources(Problem(settings, gpu(), n, d, itemsize))))
 
 
 def test_labels_within_a_distance_need_no_tree():
     with fake_gpu(90):
         settings = Settings(get_metric("euclidean"), max_distance=0.1, friends_within=0.1)
-        work = [item[0] for item in ahead._work(Problem(settings, gpu(), 100_000, 3, 4))]
+        work = [item[0] for item in ways._sources(Problem(settings, gpu(), 100_000, 3, 4))]
     assert all(map(cuda.cuda_source, work))
     assert work[-2:] == ["neighbors/trees/bvh.cu", "spanning_tree/friends.cu"]
 
@@ -66,7 +66,7 @@ def test_spaces_of_columns_that_have_not_been_read(space, shape):
     metric, (n, _) = metric_of("euclidean", **space), shape
     with fake_gpu(90):
         settings = Settings(metric), Settings(metric.of_columns(["x", "y", "z"], 3))
-        before, after = (list(ahead._work(Problem(one, gpu(), n, 3, 4))) for one in settings)
+        before, after = (list(ways._sources(Problem(one, gpu(), n, 3, 4))) for one in settings)
     assert before == after
     assert any("-DCOLUMNS=3" in item for item in before)
     assert ("neighbors/rows.cu", "-DVALUE=double") not in before
@@ -126,7 +126,7 @@ def test_they_compile(shape, metric):
 
 
 def test_a_cpu_compiles_nothing_ahead(watch):
-    calls = [watch(pipeline, "compile_for"), watch(ahead, "compile_ahead")]
+    calls = [watch(pipeline, "compile_for"), watch(ways, "compile_ahead")]
     rapids_slink.fit(np.eye(9)[:, :2], device="cpu")
-    ahead.compile_for(Problem(Settings(get_metric("precomputed", allow_precomputed=True)), Device("cuda", np), 9, 9, 8))
+    ways.compile_for(Problem(Settings(get_metric("precomputed", allow_precomputed=True)), Device("cuda", np), 9, 9, 8))
     assert not any(calls)

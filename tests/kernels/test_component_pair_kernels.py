@@ -10,7 +10,7 @@ from scipy.spatial.distance import cdist, pdist, squareform
 
 from rapids_slink.metrics import EUCLIDEAN
 from rapids_slink.neighbors.brute_force import BruteForceSearch
-from rapids_slink.neighbors.filter.bounds import QuantizedPoints, radius_terms
+from rapids_slink.neighbors.filter import QuantizedPoints, radius_terms
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, resolve, to_host
 from rapids_slink.spanning_tree import component_pairs
@@ -210,7 +210,7 @@ def test_capacities_that_are_tried(first, most, tried, set_constants):
     search = BruteForceSearch(engine.asarray(np.random.default_rng(0).normal(size=(600, 20))), engine, Report())
     if not search.filter.is_symmetric:
         pytest.skip("this GPU has no fused filter")
-    search.filter.pairs_of_items = lambda items, upper, capacity, components: capacities.append(capacity)
+    search.filter._listed_pairs = lambda items, radii, thresholds, capacity, components: capacities.append(capacity)
     arguments = engine.xp.arange(600, dtype="int32"), None, engine.xp.ones(1), most
     assert search.filter.component_pairs(*arguments) is None
     assert capacities == tried

@@ -1,4 +1,4 @@
-"""The product filter's kernels alone, against the definition in `filter.bounds`."""
+"""The product filter's kernels alone, against the definition in `neighbors.filter`."""
 
 import re
 from dataclasses import replace
@@ -13,9 +13,8 @@ from rapids_slink import knn_graph
 from rapids_slink.metrics import EUCLIDEAN, METRICS
 from rapids_slink.neighbors.exact import ExactPoints
 from rapids_slink.neighbors.exact import kernels as exact_kernels
-from rapids_slink.neighbors.filter import cpu, scaling_of
+from rapids_slink.neighbors.filter import QuantizedPoints, UpperBound, cpu, filter_radius, scaling_of
 from rapids_slink.neighbors.filter import kernels as filter_kernels
-from rapids_slink.neighbors.filter.bounds import QuantizedPoints, UpperBound, filter_radius
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.runtime.cuda import cuda_source

@@ -13,8 +13,7 @@ from rapids_slink.metrics import EUCLIDEAN, METRICS
 from rapids_slink.neighbors import neighbor_lists
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.exact import ExactPoints
-from rapids_slink.neighbors.filter import scaling_of
-from rapids_slink.neighbors.filter.bounds import Scaling, UpperBound, accumulation_bound, filter_radius
+from rapids_slink.neighbors.filter import Scaling, UpperBound, accumulation_bound, filter_radius, scaling_of
 from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, resolve, to_host
@@ -212,7 +211,7 @@ def test_partial_distances_bound_distances(m, kind):
     """‖y_i - y_j‖ is above the scaled distance by no more than the two errors, and the search on axes is exact."""
     import cupy
 
-    from rapids_slink.neighbors.filter.bounds import Projection
+    from rapids_slink.neighbors.filter import Projection
     from rapids_slink.neighbors.filter.fused import Projected
 
     n, d, k, rng = 1500, 200, 5, np.random.default_rng(m)
@@ -236,7 +235,7 @@ def test_partial_distances_bound_distances(m, kind):
         close += (lengths(y - y[i]) >= 0.5 * distance - error - error[i]).mean()
     assert close > 8
     filter_.arrange(filter_.order)
-    from rapids_slink.neighbors.filter.bounds import radius_terms
+    from rapids_slink.neighbors.filter import radius_terms
     from rapids_slink.runtime.cuda import c_struct
 
     filter_.radius_struct = c_struct(*radius_terms(d, encoding.scale * encoding.stretch, EUCLIDEAN))

@@ -241,19 +241,8 @@ def edge_list(src, dst, weight):
     return EdgeList(src, dst, weight, N)
 
 
-def rounds_on_edges(src, dst, weight, parent, best, in_forest, first_list, first_roots):
-    state = graph_cuda.State(parent, best, None, in_forest, [first_list], [first_roots, i32(N // 4)])
-    graph_cuda.run_rounds(edge_list(src, dst, weight), state, 0, None)
-
-
 def edges_of_graph():
     return {"src": i32(60), "dst": i32(60), "weight": f64(60).astype("float32")}
-
-
-def state_of_edges():
-    xp = cuda().xp
-    words = {"best": xp.zeros(N, "uint64"), "first_list": xp.zeros((2, 60), "uint64")}
-    return {**edges_of_graph(), **words, "parent": i32(), "in_forest": xp.zeros(60, bool), "first_roots": i32(N // 2)}
 
 
 def edges_of_forest():
@@ -285,7 +274,6 @@ CALLS = {
     ),
     "count_visits": (lambda **arrays: box_search(**arrays).mean_visits(5), boxes, {}),
     "tree_of_boxes": (lambda **arrays: tree_of_boxes(box_search(**arrays), Report()), boxes, {}),
-    "rounds_on_edges": (rounds_on_edges, state_of_edges, {"src", "first_list", "first_roots"}),
     "keys_of_rows": (
         lambda rows, **edges: graph_cuda.keys_of_rows(edge_list(**edges), rows),
         lambda: {**edges_of_graph(), "rows": cuda().xp.arange(9)},

@@ -13,7 +13,7 @@ from rapids_slink import nearest_neighbors
 from rapids_slink.metrics import EUCLIDEAN
 from rapids_slink.neighbors import neighbor_lists
 from rapids_slink.neighbors.brute_force import BruteForceSearch
-from rapids_slink.neighbors.filter.bounds import QuantizedPoints, Trial, allowed_range, revealing_pairs
+from rapids_slink.neighbors.filter import QuantizedPoints, Trial, allowed_range, revealing_pairs
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import resolve, to_host
 

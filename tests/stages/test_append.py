@@ -12,7 +12,7 @@ from spanning_trees import bits
 
 from rapids_slink import HDBSCAN, SingleLinkage, fit, load
 from rapids_slink.points.output import on_host
-from rapids_slink.spanning_tree.append import NEW_LISTED, TREE_LISTED
+from rapids_slink.spanning_tree.lists import NEW_LISTED, TREE_LISTED
 
 
 def appended(X, sizes, device, **parameters):

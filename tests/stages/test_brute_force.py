@@ -12,7 +12,7 @@ from rapids_slink.metrics import METRICS
 from rapids_slink.neighbors import _search_class, brute_force, estimate_search, neighbor_lists, prepare_search
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.exact import kernels as exact_kernels
-from rapids_slink.neighbors.filter.bounds import MAX_FEATURES
+from rapids_slink.neighbors.filter import MAX_FEATURES
 from rapids_slink.neighbors.filter.cpu import BlasFilter
 from rapids_slink.neighbors.task import SearchTask, equal_slices, geometric_slices
 from rapids_slink.report import Report

@@ -21,8 +21,8 @@ from rapids_slink import DBSCAN, DeviceMemoryError, fit, pairs
 from rapids_slink.metrics import METRICS, get_metric
 from rapids_slink.points.output import as_frame, on_device, on_host
 from rapids_slink.runtime.device import to_host
-from rapids_slink.spanning_tree import core_rows, kernels
-from rapids_slink.spanning_tree.core_rows import in_units
+from rapids_slink.spanning_tree import boxes, kernels
+from rapids_slink.spanning_tree.boxes import in_units
 
 
 @pytest.fixture(autouse=True)
@@ -138,7 +138,7 @@ def test_the_first_cluster_takes_a_border(device):
 @pytest.mark.parametrize("metric", ["euclidean", full("cosine")])
 def test_few_pairs_at_a_time(metric, weighing, device, set_constants):
     """Parts of few pairs; and if none is kept all come again."""
-    set_constants(core_rows, LEAST_PAIRS=0, PAIRS_A_ROW=0.5)
+    set_constants(boxes, LEAST_PAIRS=0, PAIRS_A_ROW=0.5)
     rng = np.random.default_rng(0)
     X, weights = rng.normal(size=(400, 12)) + 0.5, WEIGHTS[weighing](rng, 400)
     matrix = all_distances(X, metric=metric)

@@ -10,16 +10,17 @@ from rounding_cases import pairs_hard_to_sum, rows_hard_to_round
 
 from rapids_slink.metrics import EUCLIDEAN
 from rapids_slink.neighbors.exact.cpu import new_candidates
-from rapids_slink.neighbors.filter import cpu, scaling_of
-from rapids_slink.neighbors.filter import kernels as filter_kernels
-from rapids_slink.neighbors.filter.bounds import (
+from rapids_slink.neighbors.filter import (
     Projection,
     QuantizedPoints,
     UpperBound,
     accumulation_bound,
+    cpu,
     filter_radius,
+    scaling_of,
     sure_radius,
 )
+from rapids_slink.neighbors.filter import kernels as filter_kernels
 from rapids_slink.neighbors.filter.cpu import ProjectedFilter
 from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.runtime.device import CPU, to_host

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rapids_slink import HDBSCAN, SingleLinkage, fit, load
-from rapids_slink.dendrogram.names import changes_of, kept_names
+from rapids_slink.dendrogram import changes_of, kept_names
 from rapids_slink.points.output import on_host
 from rapids_slink.runtime.device import to_host
 

@@ -10,8 +10,7 @@ import rapids_slink
 from rapids_slink.forced import force
 from rapids_slink.neighbors import choose, neighbor_lists
 from rapids_slink.neighbors.brute_force import BruteForceSearch
-from rapids_slink.neighbors.filter import scaling_of
-from rapids_slink.neighbors.filter.bounds import Projection
+from rapids_slink.neighbors.filter import Projection, scaling_of
 from rapids_slink.points.output import on_host
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import resolve, to_host

@@ -11,7 +11,7 @@ from rounding_cases import rows_hard_to_round
 from rapids_slink import nearest_neighbors
 from rapids_slink.forced import force
 from rapids_slink.metrics import EUCLIDEAN, METRICS
-from rapids_slink.neighbors.filter.bounds import accumulation_bound
+from rapids_slink.neighbors.filter import accumulation_bound
 from rapids_slink.runtime.device import to_host
 
 pytestmark = pytest.mark.gpu

@@ -17,7 +17,7 @@ from rapids_slink.neighbors import neighbor_lists, prepare_search, tiles, trees
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.exact import Candidates
 from rapids_slink.neighbors.exact import kernels as exact_kernels
-from rapids_slink.neighbors.filter.bounds import accumulation_bound
+from rapids_slink.neighbors.filter import accumulation_bound
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.task import SearchState, SearchTask, golden_stride
 from rapids_slink.neighbors.tiles import TileSearch, order
@@ -279,8 +279,8 @@ def test_kernel_of_near_tiles(n, n_tiles, m, with_groups, with_balls, engine):
     ]
     boxes = of.boxes(*map(engine.asarray, (places, errors, slots)))
     in_slots, where = of.places_of_slots(*map(engine.asarray, (places, slots))), np.arange(slots.size, dtype="int32")
-    reaches = engine.asarray(of_rows), engine.asarray(of_blocks)
-    on_device = (None if part is None else engine.asarray(part) for part in groups)
+    reach = order.Reach(engine.asarray(of_rows), engine.asarray(of_blocks))
+    common = tuple(map(engine.asarray, groups)) if with_groups else None
     at, balls, centres, cell = engine.asarray(where), None, rng.normal(size=(n_tiles // 4, m)), np.arange(n_tiles) // 4
     norms, x = (centres**2).sum(axis=1), places[np.maximum(slots, 0)]
     from_centres = np.where(slots >= 0, cdist(centres, x), 0)
@@ -296,7 +296,8 @@ def test_kernel_of_near_tiles(n, n_tiles, m, with_groups, with_balls, engine):
             largest_error=moved, largest_length=length, scales=scale,
         )  # fmt: skip
         balls = order.Balls(tuple(products), at, encoded, 1e-9, 1 / 1.001)
-    listed = of.near_tiles(boxes, boxes, of.turned(boxes), in_slots, 1e-2, at, *reaches, *on_device, balls)
+    points = order.PlacedTiles(boxes, of.turned(boxes), in_slots, 1e-2)
+    listed = of.near_tiles(boxes, points, at, reach, common, balls)
     begins, ends, tiles = (to_host(part) for part in (listed.begins, listed.ends, listed.tiles))
     edges = to_host(boxes)
     np.testing.assert_array_equal(to_host(in_slots), places[np.maximum(slots, 0)].T.astype(np.float32))
@@ -337,7 +338,8 @@ def test_kernel_of_rows_in_slots(with_bounds, engine):
     upper, least = (rng.random(size) if with_bounds else None for size in (m, 10))
     given = order.Slots(engine.asarray(slots), engine.asarray(cell), cell[::2], 9)
     arrays = [None if part is None else engine.asarray(part) for part in (upper, least)]
-    put = of.put_rows(given, *map(engine.asarray, (rows, group, slot_of)), (11, 5), *arrays)
+    rows_on_device, group_on_device, slot_of_row = map(engine.asarray, (rows, group, slot_of))
+    put = of.put_rows(given, SearchTask(rows_on_device, 1, group_on_device, None), slot_of_row, (11, 5), *arrays)
     found, real = type(put)(*map(to_host, put)), slots >= 0
     np.testing.assert_array_equal(found.ids[real], rows[slots[real]])
     assert np.isin(found.ids, rows).all()
@@ -469,9 +471,9 @@ def test_kernels_of_cells(cells, dtype, engine):
     spread = given["squares"] / np.maximum(size, 1) / scales**2
     differ = False
     for groups in (None, (rng.integers(-1, 3, cells), rng.integers(-1, 3, 2 * cells))):
-        on_device = (None, None) if groups is None else (engine.asarray(part.astype(np.int32)) for part in groups)
+        common = None if groups is None else tuple(engine.asarray(part.astype(np.int32)) for part in groups)
         given = engine.asarray(cell), engine.asarray(between), points, engine.asarray(first_tile), 2, 3.0
-        lists = of.near_cells(*given, *on_device)
+        lists = of.near_cells(*given, common)
         begins, ends, tiles = (to_host(part) for part in (lists.begins, lists.ends, lists.tiles))
         assert lists.lengths is None
         for b in range(cells):
@@ -582,7 +584,8 @@ def test_what_is_no_number_is_near(engine):
             boxes = of.boxes(on_device(places), on_device(errors), slots)
         in_slots = of.places_of_slots(on_device(places), slots) if in_slots is None else in_slots
         reaches = on_device(np.full(slots.size, reach, np.float32)), on_device(np.full(n_blocks, float(reach)))
-        return of.near_tiles(boxes, boxes, of.turned(boxes), in_slots, lost, slots, *reaches, None, None).lengths
+        points = order.PlacedTiles(boxes, of.turned(boxes), in_slots, lost)
+        return of.near_tiles(boxes, points, slots, order.Reach(*reaches), None).lengths
 
     assert (listed(1.0) < 8).all()
     assert (listed(np.inf) == 8).all()

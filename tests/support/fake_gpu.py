@@ -230,7 +230,7 @@ def fake_gpu(capability=80, count=1):
     module = gpu.module()
     caches = (
         cuda._kernel_on, cuda._cuda_module, cuda._most_resident, device.cuda, device.gpu_is_usable,
-        device.has_several_gpus,
+        device.has_several_gpus, cuda._attribute_of,
     )  # fmt: skip
     held, before = {name: sys.modules.get(name) for name in FAKED}, taken_out()
     stream_resources, device.stream_resources = device.stream_resources, lambda *_: SimpleNamespace(sync=lambda: None)

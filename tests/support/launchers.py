@@ -16,10 +16,10 @@ from rapids_slink.items.sparse import SparseRows
 from rapids_slink.items.strings import LEVENSHTEIN, STRING_HAMMING, Strings
 from rapids_slink.metrics import distances, get_metric
 from rapids_slink.neighbors.exact import ExactPoints
-from rapids_slink.neighbors.filter.bounds import QuantizedPoints, Scaling, UpperBound, radius_terms
+from rapids_slink.neighbors.filter import QuantizedPoints, Scaling, UpperBound, radius_terms
 from rapids_slink.neighbors.task import NeighborLists, SearchResult, SearchState, SearchTask
 from rapids_slink.neighbors.tiles import Encoded, Terms
-from rapids_slink.neighbors.tiles.order import Balls, Lists, Slots
+from rapids_slink.neighbors.tiles.order import Balls, Lists, PlacedTiles, Slots
 from rapids_slink.neighbors.trees import expansion
 from rapids_slink.ordering import _sort_by_codes, sort_in_place
 from rapids_slink.report import Report
@@ -27,7 +27,7 @@ from rapids_slink.runtime.device import cuda
 from rapids_slink.settings import metric_of
 from rapids_slink.spanning_tree.boxes import tree_of_boxes
 from rapids_slink.spanning_tree.component_pairs import ComponentPairs, Components, Ends, Separations
-from rapids_slink.spanning_tree.graphs import ALL, EdgeList
+from rapids_slink.spanning_tree.graphs import EdgeList
 from rapids_slink.spanning_tree.lists import Forest
 
 
@@ -165,7 +165,8 @@ def tiles_of_near_points():
     given = slots.cell_of_tile, first_tile, ids(n)
     tile_cuda.rows_by_cells(ids(n), ids(n), ids(n), *given, 1024, 64)
     boxes = tile_cuda.boxes(places, points(n, 2, "float64"), slots.rows)
-    rows = tile_cuda.put_rows(slots, ids(n), ids(n), ids(n), (0, 0), xp.zeros(n), xp.zeros(n))
+    task = SearchTask(ids(n), 1, ids(n), ids(n))
+    rows = tile_cuda.put_rows(slots, task, ids(n), (0, 0), xp.zeros(n), xp.zeros(n))
     tile_cuda.put_back(slots.rows, rows.bound, exact_cuda.empty_lists(n, 5), xp.zeros(n), exact_cuda.empty_lists(n, 5))
     tile_cuda.near_in_order(rows.ids, ids(n), ids(n), 33, (ids(n), ids(n)))
     for dtype, k in product(("float32", "float64"), (5, 500)):
@@ -173,9 +174,10 @@ def tiles_of_near_points():
         lists = rows.ids, near, (ids(n), ids(n)), rows.bound, exact_cuda.empty_lists(n, k), xp.zeros(n)
         tile_cuda.bound_rows(ExactPoints(given, given), given, 1.0, *lists)
     terms = (0.0,) * 6
-    reaches = tile_cuda.reach(rows.bound, terms, 1.0)
+    reach = tile_cuda.reach(rows.bound, terms, 1.0)
     groups, in_slots = (ids(blocks), ids(tiles)), tile_cuda.places_of_slots(places, slots.rows)
-    tile_cuda.near_tiles(boxes, boxes, tile_cuda.turned(boxes), in_slots, 0.0, rows.where, *reaches, *groups)
+    placed = PlacedTiles(boxes, tile_cuda.turned(boxes), in_slots, 0.0)
+    tile_cuda.near_tiles(boxes, placed, rows.where, reach, groups)
     tile_cuda.groups_of_slots(slots.rows, ids(n), 128)
     starts = xp.arange(blocks + 1, dtype="int64")
     listed = Lists(starts[:-1], starts[1:], ids(blocks), 1, np.ones(blocks, np.int64))
@@ -190,10 +192,10 @@ def tiles_of_near_points():
         y, error, length = tile_cuda.encode(given, slots, origin, centres, scales, fine, columns=True)
         sums = tile_cuda.sums_of_cells(slots, error, length)
         encoded = Encoded(slots, centres, scales, y, error, length, fine, *sums)
-        near = tile_cuda.near_cells(slots.cell_of_tile, between, encoded, first_tile, 4, 2.0, *groups)
+        near = tile_cuda.near_cells(slots.cell_of_tile, between, encoded, first_tile, 4, 2.0, groups)
         tile_cuda.sample_lists(near, slots.rows, rows, ids(n), points(n, 5, "int32"))
         balls = Balls(products, rows.in_terms, encoded, 0.0, 1.0)
-        tile_cuda.near_tiles(boxes, boxes, tile_cuda.turned(boxes), in_slots, 0.0, rows.where, *reaches, *groups, balls)
+        tile_cuda.near_tiles(boxes, placed, rows.where, reach, groups, balls)
         begins, least = points(cells, n), points(cells, n)
         tile_cuda.put_begins(products, between, encoded, slice(0, cells), 0.0, begins)
         for lists in (near, listed):
@@ -270,7 +272,7 @@ def forest_of_edges():
     n = 100_000
     for dtype in ("float32", "float64"):
         edges = EdgeList(ids(n), ids(n), points(n, 1, dtype)[:, 0], n)
-        graph_cuda.run_rounds(edges, graph_cuda.start(edges, ALL), ALL, None)
+        graph_cuda.spanning_forest(edges, None)
 
 
 LAUNCHERS = [
@@ -302,7 +304,6 @@ def lists_kernels():
     exact_cuda.drop_above_bound(points(n, 5, "int32"), points(n, 5, "float64"), xp.zeros(n))
     exact_cuda.sort_by_reachability(points(n, 5, "int32"), points(n, 5, "float64"), xp.zeros(n))
     exact_cuda.read_lists(points(n, 5, "int32"), points(n, 5, "float64"), 3)
-    exact_cuda.count_up_to(exact_cuda.in_order(xp.zeros(n))[1], xp.zeros(9))
     exact_cuda.unbounded(xp.zeros(n))
     exact_cuda.are_full(points(n, 5, "int32"))
     exact_cuda.hash_rows(points(n, 5), xp.arange(9))
@@ -424,10 +425,8 @@ def components():
     tree_cuda.block_items(ids(n), number, upper, replace(tree_cuda.plan_blocks(ids(n), number, upper), n_items=9))
     keys, plan = points(n, 1, "int64").ravel(), replace(tree_cuda.plan_items(start, ends), n_items=9, n_rows=256)
     tree_cuda.work_items(keys, start, ends, plan)
-    listed = tree_cuda.FacingPoints(n)
     limits = tree_cuda.facing_limits(ends, xp.zeros(pairs.first.size), separations, terms)
-    listed.append(points(n, k), ids(n), ids(n), limits)
-    listed.sorted()
+    tree_cuda.list_facing(points(n, k), ids(n), ids(n), limits, xp.zeros(n, "uint64"), xp.zeros(1, "uint64"))
 
 
 def clusters():

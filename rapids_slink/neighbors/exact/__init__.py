@@ -60,6 +60,11 @@ def same_candidates(ids: Array, rows: int, device: Device) -> Candidates:
     return Candidates(device.xp.tile(ids, (rows, 1)), device.xp.full(rows, ids.size, "int32"))
 
 
+def scan_bytes(n: int, k: int, device: Device) -> int:
+    """Return the bytes that `scan` takes for a row, without its list: for long lists all n distances are sorted."""
+    return 40 * n if k > kernels(device).MAX_LIST else 0
+
+
 def candidate_capacity(k: int) -> int:
     """Return the capacity for a row's candidates of one band, about k of which are kept."""
     return forced().candidates or 64 + 12 * k

@@ -137,11 +137,6 @@ def _lists_by_sorting(
     return top
 
 
-def scan_bytes(n: int, k: int) -> int:
-    """Return the bytes that `scan` of n points takes to sort a row's distances: 0 unless lists are long."""
-    return 40 * n if k > MAX_LIST else 0
-
-
 def scan_each_pair(
     points: Array, metric: Metric, top: TopLists, upper: Array, progress: Progress | None = None
 ) -> None:
@@ -171,17 +166,6 @@ def sort_by_reachability(ids: Array, weights: Array, core: Array) -> None:
     for_each_chunk(
         CPU, lambda rows: _sort_by_reachability(ids, weights, core, rows.start, rows.stop), row_blocks(*ids.shape)
     )
-
-
-def in_order(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return an order, int32, in which float64 numbers ascend, and the ascending numbers."""
-    order = np.argsort(values).astype(np.int32)
-    return order, values[order]
-
-
-def count_up_to(ascending: np.ndarray, bound: np.ndarray) -> int:
-    """Return how many of ascending numbers are at most the largest of the bounds."""
-    return int(np.searchsorted(ascending, bound.max(), side="right"))
 
 
 @njit(nogil=True, cache=True)

@@ -127,20 +127,6 @@ def sort_by_reachability(ids: Array, weights: Array, core: Array) -> None:
     launch(REACHABILITY, "sort_by_reachability", n, n, k, core, ids, weights)
 
 
-def in_order(values: Array) -> tuple[Array, Array]:
-    """Return an order, int32, in which float64 numbers ascend, and the ascending numbers; see `exact.cpu.in_order`."""
-    order, ascending = cp.empty(values.size, cp.int32), cp.empty_like(values)
-    launch(LISTS, "put_in_order", values.size, values.size, cp.argsort(values), values, order, ascending)
-    return order, ascending
-
-
-def count_up_to(ascending: Array, bound: Array) -> int:
-    """Return how many of ascending numbers are at most the largest of the bounds; see `exact.cpu.count_up_to`."""
-    count = cp.empty(1, cp.int64)
-    launch(LISTS, "count_up_to", 1, ascending.size, ascending, bound.max(), count)
-    return int(count[0])
-
-
 def are_full(ids: Array) -> bool:
     """Return whether all lists, (n, k) ids, are full; see `exact.cpu.are_full`."""
     (n, k), missing = ids.shape, cp.zeros(1, cp.int32)
@@ -309,11 +295,6 @@ def _nearest_few(distance: Array, k: int) -> tuple[Array, Array] | None:
     ids, distances = cp.zeros((m, longest), cp.int32), cp.full((m, longest), cp.inf)
     ids[row, place], distances[row, place] = column, distance[row, column]
     return ids, distances
-
-
-def scan_bytes(n: int, k: int) -> int:
-    """Return the bytes that `scan` takes for a row, without its list: for long lists all n distances are sorted."""
-    return 40 * n if k > MAX_LIST else 0
 
 
 def _options(points: Array, metric: Metric) -> tuple[str, ...]:

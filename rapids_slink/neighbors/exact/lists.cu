@@ -24,27 +24,6 @@ extern "C" __global__ void list_set(long long n, const bool* __restrict__ flag, 
     if (set) position[slot] = i;
 }
 
-// Numbers in the order that a sort has found, which has fewer bits afterwards.
-extern "C" __global__ void put_in_order(
-    long long n, const long long* __restrict__ sorted, const double* __restrict__ values, int* __restrict__ order,
-    double* __restrict__ ascending) {
-    long long i = thread_index();
-    if (i < n) order[i] = sorted[i], ascending[i] = values[sorted[i]];
-}
-
-// How many of n ascending numbers are at most *limit. One thread.
-extern "C" __global__ void count_up_to(
-    long long n, const double* __restrict__ ascending, const double* __restrict__ limit, long long* __restrict__ count) {
-    if (thread_index()) return;
-    long long low = 0;
-    for (long long high = n; low < high;) {
-        long long middle = (low + high) / 2;
-        if (ascending[middle] <= *limit) low = middle + 1;
-        else high = middle;
-    }
-    *count = low;
-}
-
 // Where bounds are infinite, in no order.
 extern "C" __global__ void list_unbounded(long long n, const double* __restrict__ bound, int* __restrict__ position, int* count) {
     long long i = thread_index();

@@ -1,33 +1,81 @@
 """Filters: low precision rules pairs out, under a bound on its error, and decides nothing else.
 
-    bounds.py     why products lose no neighbour: points centred, scaled and rounded, how far each was moved, principal
-                  axes to test, and a trial of a GPU's kernels; the true distances of the proof are
-                  `Metric.true_distance_bound`
     cpu.py        tiles of products by a CPU's BLAS, tested in memory
     cuda.py       points quantized, and first bounds, on a GPU; metrics without a product form: sums of float32 terms,
                   and the proof for each metric
     fused/        the same products tested in registers and never written, by a GPU's tensor cores
 
-A `TileFilter` is chosen by the metric, the points and the device. `brute_force.BruteForceSearch` re-ranks what passes.
+Here are the test and why it loses no neighbour: points centred, scaled and rounded, how far each was moved, principal
+axes to test, and a trial of a GPU's kernels. The true distances of the proof are `Metric.true_distance_bound`. A
+`TileFilter` is chosen by the metric, the points and the device. `brute_force.BruteForceSearch` re-ranks what passes.
+
+*The test.* Let z = scale·(x - centre) and y its rounding to fp16 or float32, with ‖z_i - y_i‖ <= e_i. A pair whose
+surrogate distance is at most w has, with U = scale·Metric.true_distance_bound(w),
+
+    ‖y_i - y_j‖ <= U + e_i + e_j              (triangle inequality)
+
+and ‖y_i - y_j‖² = n_i + n_j - 2 y_i·y_j, n = ‖y‖², where the product is known up to η‖y_i‖‖y_j‖ <= η(n_i + n_j)/2, and
+up to ηn_j/2 more if its sum begins at -n_j/2. Hence every such pair passes the test that the filter's kernels make,
+
+    product >= half_norm_i + half_norm_j - (filter_radius_i + error_j)²,
+
+with half_norm <= n(1 - 2η)/2, filter_radius >= (U + e)/√2 and error >= e/√2. Evaluating the right-hand side in
+float32 takes six roundings; the factors with `SLACK` roundings absorb them.
+
+The converse bounds a surrogate distance from above by the product alone. Let h be `half_norm`, s the sum
+product - h_j as a filter computes it, and half = h_i - s. Norms n are at most 2h/(1 - 2η - slack). The sum s is off by
+at most η(n_i + 2n_j)/2. All in all
+
+    ‖y_i - y_j‖² <= 2(half + norm_slack·(h_i + h_j) + ABSOLUTE_SLACK),
+
+and the surrogate distance is at most what `Metric.surrogate_bound_terms` makes of (‖y_i - y_j‖ + e_i + e_j) / scale.
+
+`accumulation_bound`, the η, is about the tensor cores that are known. Those of later generations need not be as
+precise, and a filter that takes their sums for more precise than they are loses neighbours. So each kernel that forms
+such products is tried by the rows of a `Trial` before a process uses it on a GPU. What fails is not used.
+
+Projections are partial distances on principal axes, and the length of the rest. Let P have m nearly orthonormal
+columns, z = Pᵀw for w = scale·(x - c) and r = ‖w - P z‖, the length of what P leaves
+out. Then ‖w_i - w_j‖² >= ‖z_i - z_j‖² + (r_i - r_j)²: a test on m + 1 coordinates loses no neighbour. (Panorama, arXiv
+2510.00566, has partial distances on rotated axes, too.) With PᵀP = 1 + E and ‖E‖ <= δ the right-hand side is at most
+(1 + δ + δ²)‖w_i - w_j‖², since 1 - A + A² for A = PPᵀ has no larger eigenvalue: that is `stretch`.
+
+r is computed as √(‖w‖² - ‖z‖²), which is off by at most √(δ + 2(d + 8)ε)·‖w‖ in float64, for |√a - √b| <= √|a - b|.
+A GPU shares it out to `REST` coordinates of r / √REST each, less a constant, so that it fits into bytes.
+
+Few coordinates let many pairs pass, and many make products long. So a CPU multiplies the first of the coordinates, and
+tests what passes by all of them: t = Σ(y_if - y_jf)², summed in float32. With e_i the larger error of both roundings
+‖y_i - y_j‖ <= √2(filter_radius_i + error_j) again, and t <= (1 + (c + 4)ε)‖y_i - y_j‖² for c coordinates, as below. The
+bound of t is evaluated with 4ε more, for its roundings. δ of some columns of P is no larger than that of all.
+
+The axes need not be eigenvectors. They come from the orthogonal factor of C(CΩ), C the covariance of a sample and Ω
+random: its leading columns span nearly the leading eigenvectors' space, for every m at once. If a sample S has fewer
+rows than features, SᵀG(GΩ) serves as well, G = SSᵀ: no matrix is larger than the sample.
+
+A CPU checks a pair that passes by t = Σ(x_f - y_f)², summed over all features in the precision of the values, in any
+order. A difference, a square and an addition each err by a factor of at most 1 ± ε/2, ε the spacing above 1, so that
+t and ‖x - y‖² differ by a factor of at most 1 + (d + 4)ε for dε <= 1/8; underflow may take d times the smallest normal
+number from t, and overflow makes it infinite. So a pair within U has t <= (1 + (d + 4)ε)U² or t = ∞, and is kept.
+Conversely ‖x - y‖² <= (1 + (d + 4)ε)(t + d·smallest): the first bounds, since coordinates bound from below alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from functools import partial
-from math import ceil, frexp, inf
-from typing import Any
+from math import ceil, frexp, inf, log2
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from rapids_slink.forced import forced
-from rapids_slink.metrics import Metric
+from rapids_slink.metrics import EPSILON, EUCLIDEAN, Metric
 from rapids_slink.neighbors.exact import Candidates, ExactPoints, Groups, same_candidates
 from rapids_slink.neighbors.exact import kernels as exact_kernels
-from rapids_slink.neighbors.filter.bounds import MAX_FEATURES, QuantizedPoints, Scaling, UpperBound, scale_of
 from rapids_slink.neighbors.rows import product_form
-from rapids_slink.neighbors.task import SearchState, SearchTask, equal_slices, inverse
-from rapids_slink.runtime.device import Array, Device, half, share_true
+from rapids_slink.neighbors.task import BLOCK, SearchTask, equal_slices, inverse
+from rapids_slink.runtime.device import Array, Device, half, share_true, to_host
 
 #: The kernels of a device, in `cpu` or `cuda`.
 kernels = partial(half, package=__name__)
@@ -46,6 +94,282 @@ SEEDS_BY_DISTANCE = 128
 TRIED, MIN_LOWERED = 64, 0.05
 #: The least number of rows of a chunk.
 MIN_ROWS = 64
+
+
+@dataclass(frozen=True)
+class ValueRange:
+    """The range of all values of some points."""
+
+    deviation: float  # the largest |x - centre| of any feature
+    largest: float  # the largest |x|
+    byte_values: bool  # all are integers from 0 to 255
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """z = scale·(x - centre), as large as keeps |z| below 2¹⁵ and ‖z‖²/2 below 2³⁰, which suits fp16."""
+
+    centre: Array  # (d,) float64 array
+    scale: float  # a power of two
+    byte_values: bool = False  # all values are integers from 0 to 255
+    bits: int = 8  # that the largest of these integers has, from 1 to 8
+
+
+def scale_of(largest: float, points: Array) -> float:
+    """Return the scale, a power of two, that suits points whose |x - centre| is at most `largest`."""
+    headroom = min(15, int((31 - log2(points.shape[1])) // 2))
+    exponent = frexp(largest)[1] if largest > 0 else headroom
+    # Beyond these the absolute errors of subnormal numbers, scaled, would leave the range of float32 once squared.
+    return float(2.0 ** min(headroom - exponent, 180 if points.dtype == "float32" else 590))
+
+
+NO_COORDINATES = np.empty((0, 0), np.float32)
+
+
+@dataclass(frozen=True)
+class QuantizedPoints:
+    """Points as the filter's kernels read them."""
+
+    #: (n, d) float32 or, padded with zeros to a multiple of eight features, fp16; or an image of fp16 or int8, see
+    #: `fused/pass.cuh`
+    y: Array
+    half_norm: Array  # (n,) float32, int32 of an int8 image; see above. None for direct filters without products
+    error: Array  # (n,) float32; see above and `cuda`
+    ids: Array = None  # (n,) int32, which rows of the values these are; None of an image
+    #: (n, c) float32: more coordinates, by which a CPU tests a second time what passes; (0, 0) if there are none
+    longer: Array = field(default_factory=lambda: NO_COORDINATES)
+
+    def take(self, rows: Any) -> QuantizedPoints:
+        """Return some of the rows, which an index array or a slice selects."""
+        half_norm = None if self.half_norm is None else self.half_norm[rows]
+        ids = None if self.ids is None else self.ids[rows]
+        longer = self.longer[rows] if self.longer.size else self.longer
+        return QuantizedPoints(self.y[rows], half_norm, self.error[rows], ids, longer)
+
+
+FLOAT32_EPSILON = 2.0**-23  # its spacing above 1
+SMALLEST_NORMAL = 2.0**-126  # of float32
+SLACK = 8  # in units of float32's spacing
+#: 1 over √2, rounded up for the test.
+ROUND_UP = 0.5**0.5 * (1 + SLACK * FLOAT32_EPSILON)
+#: Its square is above what a sum of products may lose to underflow in float32; it is negligible against |y|.
+TINY = 1e-15
+#: Above what half a squared distance may lose to underflow in float32.
+ABSOLUTE_SLACK = 2.0**-19
+#: With more, the error of a sum may be as large as the sum, and the filter proves nothing.
+MAX_FEATURES = 2**20
+
+
+def accumulation_bound(n_features: int) -> float:
+    """Return η with |computed x·y - x·y| <= η ‖x‖ ‖y‖ for a matrix product that accumulates in float32.
+
+    Products of the operands are exact or rounded once. A tensor core adds b >= 4 products to its accumulator at a time,
+    each addend cut to float32's precision at the largest one's exponent (Fasi et al., "Numerical behavior of NVIDIA
+    tensor cores", 2021), so d/b steps err by at most (b + 1)ε each: 1.25 dε in all, relative to the sum of |x_f y_f|,
+    which is at most ‖x‖‖y‖. Plain and fused summation in any order stay below dε. The 16 covers what a library may add
+    when it splits the sum into parts. A GPU's kernels are tried before their first products: see `Trial`.
+    """
+    return (1.25 * n_features + 16) * FLOAT32_EPSILON
+
+
+def shrink_factor(n_features: int) -> float:
+    """Return the factor that squared norms are multiplied by, so that the test allows for the product's error."""
+    return 1 - 2 * accumulation_bound(n_features) - SLACK * FLOAT32_EPSILON - n_features * EPSILON
+
+
+def filter_radius(
+    surrogate: Array, error: Array, scale: float, n_features: int, xp: Any, metric: Metric = EUCLIDEAN
+) -> Array:
+    """Return the filter radius, float32, of rows with the given `error` and the distance bound `surrogate`."""
+    radius = scale * metric.true_distance_bound(surrogate, xp, *metric.rounding_terms(n_features)) * ROUND_UP + TINY
+    return (error + radius).astype("float32")
+
+
+def radius_terms(n_features: int, scale: float, metric: Metric) -> tuple[float, ...]:
+    """Return the parameters of `filter_radius`, in the order of radius.cuh."""
+    return tuple(map(float, (*metric.rounding_terms(n_features), scale, ROUND_UP, TINY)))
+
+
+class UpperBound(NamedTuple):
+    """The converse of the test: upper bounds of surrogate distances by products in float32; as in upper_bound.cuh."""
+
+    #: half a squared distance exceeds `half` by at most norm_slack·(h_i + h_j) + absolute_slack
+    norm_slack: float
+    absolute_slack: float
+    #: √2 over the scale: errors are divided by √2, and half a squared distance is what is known
+    inverse_scale: float
+    more: float  # and the next two: `Metric.surrogate_bound_terms`
+    factor: float
+    error: float
+
+    @classmethod
+    def of(cls, n_features: int, scale: float, metric: Metric) -> UpperBound:
+        """Return the bound for points with this number of features.
+
+        A norm is n <= 2h/r with r = `shrink_factor`, and the sum is off by up to ηn for either point. A filter whose
+        product subtracts the norms may subtract ηh too little. So a half norm lacks at most h(1 + 2η)/r - h(1 - η). All
+        of this needs a positive r.
+        """
+        width = -(-n_features // 8) * 8
+        eta, slack = accumulation_bound(width), SLACK * FLOAT32_EPSILON
+        norm_slack = (1 + slack) / shrink_factor(width) * (1 + 2 * eta) - (1 - eta) + slack
+        more, factor, error = metric.surrogate_bound_terms(n_features)
+        return cls(float(norm_slack), ABSOLUTE_SLACK, float(2**0.5 / scale), more, factor, error)
+
+
+def sure_radius(surrogate: float, n_features: int, scale: float, metric: Metric) -> tuple[np.float32, np.float32]:
+    """Return the radius in which a product proves a surrogate distance of at most `surrogate`, and the norms' slack.
+
+    By the converse a pair is surely within if
+
+        half + norm_slack·(h_i + h_j) + ABSOLUTE_SLACK <= (radius - e_i - e_j)²
+
+    with positive radius - e_i - e_j: then D = ‖y_i - y_j‖ + √2(e_i + e_j), unscaled, is at most √2 radius / scale, with
+    which `Metric.surrogate_bound_terms` gives no more than `surrogate`. Every operation of the test in float32 errs by
+    at most 2⁻²⁴ of its result. So q = radius - e_i - e_j is off by less than 2⁻²² radius, which the radius leaves out
+    in advance, and the sides by less than 8·2⁻²⁴ of the half norms and 4·2⁻²⁴ of q². Both slacks have more. The radius
+    is negative, and nothing sure, if no such distance is at most `surrogate`.
+    """
+    bound = UpperBound.of(n_features, scale, metric)
+    square = (surrogate - bound.error) / bound.factor
+    if not 0 < square < inf:
+        return np.float32(-1), np.float32(0)
+    distance = square**0.5 * (1 - 2.0**-40) - bound.more
+    radius = min(distance / bound.inverse_scale * (1 - 2.0**-20), LONGEST_RADIUS)
+    return np.float32(radius), np.float32(bound.norm_slack + 2.0**-20)
+
+
+#: An upper bound of the scaled distance of two points: half a squared length is below 2³⁰.
+LONGEST_RADIUS = 2.0**17
+#: A product that is added to the square of this loses all that is below float32's spacing, if addends are cut.
+LARGE = 2.0**12
+#: The small products, in about units of that spacing. Where sums have one bit less than float32, the second and
+#: later ones lose more than the bound allows.
+SPACINGS = 1, 2, 4, 8
+N_RANDOM = 8
+
+
+def revealing_pairs(d: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows x and y of d features, (m, d) float32 that fp16 holds, whose products x_i·y_i lose much.
+
+    In the first pairs all products are positive and have all their bits: each addition is cut, and always downwards
+    where it is not rounded. In the others one product is much larger than the rest: it comes first, last, or first and
+    with the other sign last.
+    """
+    random = np.random.default_rng(0).integers(2**10, 2**11, (2, N_RANDOM, d)) / 2**10
+    x, y = [random[0]], [random[1]]
+    for spacings in SPACINGS:
+        small, factor = np.full((3, d), 1 - 2.0**-10), np.full((3, d), 2.0 * spacings)
+        for row, end in ((0, 0), (1, -1), (2, 0), (2, -1)):
+            small[row, end] = factor[row, end] = LARGE
+        factor[2, -1] = -LARGE
+        x.append(small)
+        y.append(factor)
+    return np.concatenate(x).astype(np.float32), np.concatenate(y).astype(np.float32)
+
+
+def allowed_range(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the least and the largest x_i·y_i that `accumulation_bound` allows, (m,) float32 each."""
+    x, y = x.astype(np.float64), y.astype(np.float64)
+    exact, lengths = (x * y).sum(axis=1), np.sqrt((x * x).sum(axis=1) * (y * y).sum(axis=1))
+    error = accumulation_bound(x.shape[1]) * lengths
+    return (exact - error).astype(np.float32), (exact + error).astype(np.float32)
+
+
+class Trial:
+    """A trial of a kernel that keeps the points whose products with a row are at least the row's threshold.
+
+    Nobody sees those products. So each row comes twice: with its own point it must pass at the least value that is
+    allowed, and must not pass above the largest.
+    """
+
+    rows: np.ndarray  # (2m, d) float32
+    points: np.ndarray  # (m, d) float32, of which row i has the one of number i modulo m
+    thresholds: np.ndarray  # (2m,) float32
+
+    def __init__(self, d: int) -> None:
+        x, self.points = revealing_pairs(d)
+        least, largest = allowed_range(x, self.points)
+        self.rows = np.concatenate((x, x))
+        self.thresholds = np.concatenate((least, np.nextafter(largest, np.float32(np.inf))))
+
+    def padded_thresholds(self, rows: int) -> np.ndarray:
+        """Return `rows` thresholds: those beyond the trial's own rows are infinite, and nothing passes them."""
+        return np.pad(self.thresholds, (0, rows - len(self.rows)), constant_values=np.inf)
+
+    def is_passed(self, ids: np.ndarray, count: np.ndarray) -> bool:
+        """Return whether the kernel is as precise as assumed.
+
+        `ids` are the points that each row kept, (2m, capacity), and `count` is how many of these there are, (2m,).
+        """
+        m = len(self.points)
+        own = (ids == np.tile(np.arange(m), 2)[:, None]) & (np.arange(ids.shape[1]) < count[:, None])
+        passes = own.any(axis=1)
+        return bool(passes[:m].all() and not passes[m:].any())
+
+
+REST = 4  # coordinates of a GPU share the length of the rest
+SAMPLE = 4096  # rows of which the length of the rest is known
+
+
+@dataclass(frozen=True)
+class Projection:
+    """The map from points to coordinates."""
+
+    scaling: Scaling
+    axes: Array  # (d, m) float64: nearly orthonormal columns
+    offset: float  # what is subtracted from the coordinates of the rest
+    departure: float  # δ
+    device: Device
+    rest: int = REST
+    first: int | None = None  # the number of axes in products, if all axes test what passes
+
+    @classmethod
+    def of(
+        cls,
+        points: Array,
+        scaling: Scaling,
+        axes: Array,
+        device: Device,
+        rest: int = REST,
+        first: int | None = None,
+    ) -> Projection:
+        """Return the projection onto these axes."""
+        xp, (d, m) = device.xp, axes.shape
+        departure = float(xp.linalg.norm(axes.T @ axes - xp.eye(m))) + d * m * 2.0**-52
+        centred = cls(scaling, axes, 0.0, departure, device, rest, first)
+        length = centred.coordinates(points[:: sample_stride(len(points), d, SAMPLE)])[-1][:, -1]
+        return replace(centred, offset=float(np.median(to_host(length))))
+
+    @property
+    def stretch(self) -> float:
+        """Return by which factor two points' coordinates may be farther apart than the points."""
+        return float((1 + self.departure + self.departure**2) ** 0.5 + 1e-12)
+
+    @property
+    def error(self) -> float:
+        """Return how far coordinates may be from exact ones; ‖w‖ is at most 2¹⁵√d, as `Scaling` has it."""
+        d = self.axes.shape[0]
+        return float((self.departure + 2 * (d + 8) * 2.0**-52) ** 0.5 * 2.0**15 * d**0.5)
+
+    def coordinates(self, values: Array) -> list[Array]:
+        """Project points to (n, m + `rest`) float64 coordinates, on the `first` of the axes and on all."""
+        xp, m = self.device.xp, self.axes.shape[1]
+        w = (values - self.scaling.centre) * self.scaling.scale
+        on_axes, squares = w @ self.axes, (w * w).sum(axis=1)
+        coordinates = []
+        for size in [m] if self.first is None else [self.first, m]:
+            z = xp.empty((len(w), size + self.rest))
+            z[:, :size] = on_axes[:, :size]
+            length = xp.sqrt(xp.maximum(squares - (z[:, :size] ** 2).sum(axis=1), 0))
+            z[:, size:] = (length / self.rest**0.5 - self.offset)[:, None]
+            coordinates.append(z)
+        return coordinates
+
+
+def sample_stride(n: int, d: int, rows: int) -> int:
+    """Return how far apart the rows of a sample are, of n rows with up to `BLOCK` values in all."""
+    return max(1, n // min(rows, max(1, BLOCK // d)))
 
 
 def choose_filter(
@@ -93,11 +417,6 @@ def scaling_of(*point_sets: Any, device: Device) -> Scaling:
     byte_values = all(one.byte_values for one in ranges)
     bits = min(8, max(1, frexp(max(one.largest for one in ranges))[1]))
     return Scaling(centre, scale, byte_values, bits)
-
-
-def fused_filter(device: Device) -> Any:
-    """Return the class of the fused filter; None on a CPU, and on a GPU without its products."""
-    return kernels(device).fused_filter()
 
 
 def filter_formula(metric: Metric) -> tuple[str, int] | None:
@@ -250,12 +569,6 @@ class TileFilter:
         top, groups = self.exact_kernels.empty_lists(rows.size, task.k), (task.groups(rows), task.point_group)
         candidates = same_candidates(sample, rows.size, self.device)
         self.exact_kernels.rerank(self.exact, rows, candidates, groups, bound, top, task.core)
-
-    def search_each_pair(
-        self, task: SearchTask, reached: SearchState, exact: ExactPoints, rows_at_once: int, progress: bool | str
-    ) -> Array:
-        """Find the k-NN graph on a CPU, with each pair tested once: see `cpu.BlasFilter.search_each_pair`."""
-        raise NotImplementedError
 
     def finer(self) -> TileFilter | None:
         """Return a more precise filter for rows that this one leaves unproven; None if there is none."""

@@ -10,15 +10,16 @@ from rapids_slink.metrics import EPSILON, Metric
 from rapids_slink.neighbors.choose import COSTS, worthwhile_projection
 from rapids_slink.neighbors.exact import Candidates, ExactPoints, Groups, candidate_capacity
 from rapids_slink.neighbors.exact.cpu import NO_CORE
-from rapids_slink.neighbors.filter import ProductFilter, TileFilter
-from rapids_slink.neighbors.filter.bounds import (
+from rapids_slink.neighbors.filter import (
     ABSOLUTE_SLACK,
     ROUND_UP,
     SLACK,
     TINY,
+    ProductFilter,
     Projection,
     QuantizedPoints,
     Scaling,
+    TileFilter,
     UpperBound,
     ValueRange,
     filter_radius,
@@ -61,10 +62,6 @@ def filter_of_sums(exact: ExactPoints) -> None:
     """Return None: a CPU has no filter of bits, nor of metrics without a product form."""
 
 
-def fused_filter() -> None:
-    """Return None: a CPU has no fused filter."""
-
-
 class BlasFilter(ProductFilter):
     """The product filter of a CPU: BLAS forms products in float32, and Numba's kernels test them."""
 
@@ -73,7 +70,7 @@ class BlasFilter(ProductFilter):
     seeds_as_tested = True
 
     def radius(self, bound: Array, rows: QuantizedPoints) -> Array:
-        """Return the rows' `bounds.filter_radius`, (m,) float32."""
+        """Return the rows' `filter.filter_radius`, (m,) float32."""
         scale = self.scaling.scale * self.stretch
         with np.errstate(over="ignore"):  # a bound far above all distances: every point passes
             return filter_radius(bound, rows.error, scale, self.n_features, self.device.xp, self.metric)
@@ -199,7 +196,7 @@ _kept = _Kept()
 
 
 def products_keep_bound() -> bool:
-    """Return True: sums of float32, in any order, are as precise as `bounds.accumulation_bound` says."""
+    """Return True: sums of float32, in any order, are as precise as `filter.accumulation_bound` says."""
     return True
 
 
@@ -255,7 +252,7 @@ def value_ranges(point_sets: Iterable[Array], centre: Array) -> list[ValueRange]
 
 
 class Check(NamedTuple):
-    """The values that check a pair which passes by its coordinates; `bounds` has the proof."""
+    """The values that check a pair which passes by its coordinates; the package has the proof."""
 
     queries: np.ndarray  # (m, d) and (n, d), in the metric's product form
     points: np.ndarray
@@ -274,9 +271,9 @@ def append_candidates(
     check: Check | None = None,
     back: Any = None,
 ) -> None:
-    """Append to each row's candidates the points that pass the test of `bounds` and are in another group.
+    """Append to each row's candidates the points that pass the test of `filter` and are in another group.
 
-    `product` is that of the rows and points, (m, n), and `radius` holds the rows' `bounds.filter_radius`. `groups` are
+    `product` is that of the rows and points, (m, n), and `radius` holds the rows' `filter.filter_radius`. `groups` are
     int32: the rows', (m,), and those of all points by id. `back` is a pair: the points' own radii, (n,), and their
     candidates among the rows, whose groups are their ids.
     """
@@ -370,7 +367,7 @@ def points_between(product, rows, i, points, sure_radius, norm_slack, seen, pass
 def _surely_within(product, i, rows, points, radius, norm_slack, sure):
     """Apply the converse of the test to row i: set `sure` for each point that is surely within.
 
-    `bounds.sure_radius` has the proof. `radius` and `norm_slack` are float32, as is all that is computed. It is a
+    `filter.sure_radius` has the proof. `radius` and `norm_slack` are float32, as is all that is computed. It is a
     function of its own for the same reason as `_passes`.
     """
     half_norm, radius = rows.half_norm[i], radius - rows.error[i] * np.float32(1 + 2.0**-20)

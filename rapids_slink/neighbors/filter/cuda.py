@@ -35,17 +35,27 @@ from cupy_backends.cuda.libs import cublas
 
 from rapids_slink.metrics import EPSILON, OVERFLOW, WORD_BITS
 from rapids_slink.neighbors.exact import Candidates, ExactPoints
-from rapids_slink.neighbors.filter import SEEDS_BY_DISTANCE, TileFilter, filter_formula
-from rapids_slink.neighbors.filter.bounds import (
+from rapids_slink.neighbors.filter import (
+    SEEDS_BY_DISTANCE,
     SMALLEST_NORMAL,
     QuantizedPoints,
     Scaling,
+    TileFilter,
     UpperBound,
     ValueRange,
     allowed_range,
+    filter_formula,
     revealing_pairs,
 )
-from rapids_slink.neighbors.filter.fused import QUANTIZE, QUANTIZE_WARPS, has_bit_products, has_products, quantize_rows
+from rapids_slink.neighbors.filter.fused import (
+    MAX_FEATURES,
+    QUANTIZE,
+    QUANTIZE_WARPS,
+    fp16_keeps_bound,
+    has_bit_products,
+    has_products,
+    quantize_rows,
+)
 from rapids_slink.neighbors.filter.fused.filter import MAX_BITS, CountFilter, FusedFilter
 from rapids_slink.neighbors.task import SearchTask, row_blocks
 from rapids_slink.runtime.cuda import (
@@ -103,11 +113,11 @@ def fused_filter() -> Any:
 
 def serves(n_features: int) -> bool:
     """Return whether the current GPU has a filter of products for this number of features."""
-    return has_products() and FusedFilter.serves(n_features)
+    return has_products() and (n_features <= MAX_FEATURES or fp16_keeps_bound())
 
 
 def products_keep_bound() -> bool:
-    """Return whether `product`, by cuBLAS on the current GPU, is as precise as `bounds.accumulation_bound` says.
+    """Return whether `product`, by cuBLAS on the current GPU, is as precise as `filter.accumulation_bound` says.
 
     It is tried once per process and GPU, in the shape of first bounds.
     """

@@ -1,4 +1,4 @@
-// Points rounded to fp16 (bounds.py) and to int8 (fused/__init__.py), their centre, and the range of values.
+// Points rounded to fp16 (__init__.py) and to int8 (fused/__init__.py), their centre, and the range of values.
 #include "neighbors/exact/formulas.cuh"
 #include "neighbors/filter/fp16.cuh"
 #include "neighbors/filter/fused/image.cuh"

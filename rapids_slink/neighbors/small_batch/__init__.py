@@ -12,7 +12,7 @@ import numpy as np
 
 from rapids_slink.forced import forced
 from rapids_slink.metrics import EUCLIDEAN, Metric
-from rapids_slink.neighbors.filter.bounds import (
+from rapids_slink.neighbors.filter import (
     ROUND_UP,
     TINY,
     Trial,

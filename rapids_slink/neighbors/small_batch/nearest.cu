@@ -2,7 +2,7 @@
 //
 //     quantize_queries ──▶ find_near, of a sample of the points ──▶ find_near, of all ──▶ rerank_near
 //
-// bounds.py has the test and its proof. All blocks tighten `Query.radius` concurrently, by the converse of the test; a point
+// filter/__init__.py has the test and its proof. All blocks tighten `Query.radius` concurrently, by the converse of the test; a point
 // is appended if it passes with the radius read at that time. Centre and scale come from a sample of the points. Values that do
 // not fit them (not finite, or far outside the sample's range) make the result unproven: the caller then searches in another way.
 //

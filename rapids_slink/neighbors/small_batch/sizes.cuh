@@ -26,7 +26,7 @@ constexpr int FEATURES = 16;                   // of two rows that are read at a
 
 // A query's state during the search.
 struct Query {
-    float half_norm, error;  // see bounds.py
+    float half_norm, error;  // see filter/__init__.py
     float radius;            // tightened by all blocks
     int count;               // of its candidates, including those beyond the capacity
 };

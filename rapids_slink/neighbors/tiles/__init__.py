@@ -76,7 +76,9 @@ from rapids_slink.neighbors.tiles.order import (
     TILE,
     Axes,
     Balls,
+    CommonGroups,
     Lists,
+    PlacedTiles,
     Rows,
     Slots,
     cell_size,
@@ -205,11 +207,11 @@ class TileSearch(ListSearch):
         cells = np.searchsorted(self.slots.cell_of_block, np.arange(self.slots.cells + 1))
         self.first_block = cells  # the first block of each cell, then the number of blocks, on the host
         self.first_tile = device.asarray((cells * (BLOCK // TILE)).astype(np.int32))
-        self.boxes = self.kernels.boxes(self.places, self.errors, self.columns_in.rows)
-        self.turned = self.kernels.turned(self.boxes)
-        self.places_of_slots = self.kernels.places_of_slots(self.places, self.slots.rows)
-        #: what float32 places may be off by, and E of the test by its squares
-        self.lost = 16 * EPSILON**0.5 * far_place + 2 * error
+        boxes = self.kernels.boxes(self.places, self.errors, self.columns_in.rows)
+        lost = 16 * EPSILON**0.5 * far_place + 2 * error  # what float32 places may be off by
+        in_slots = self.kernels.places_of_slots(self.places, self.slots.rows)
+        self.tiles = PlacedTiles(boxes, self.kernels.turned(boxes), in_slots, lost)
+        #: E of the test by its squares
         self.rounding = 2 * (self.n_features + 8) * EPSILON
         rounding = *metric.rounding_terms(self.n_features), 1 + 1e-12, 8 * EPSILON * self.farthest
         self.reach = tuple(map(float, rounding))  # the terms that turn a bound of surrogate distances into a distance
@@ -246,7 +248,7 @@ class TileSearch(ListSearch):
         be off by more than float32 holds: these tell no points apart.
         """
         xp, queries, n = self.device.xp, self.exact.queries, len(self.exact.points)
-        if not self.lost < np.finfo("float32").max:
+        if not self.tiles.lost < np.finfo("float32").max:
             return 1.0
         rows = xp.arange(len(queries), dtype="int32")
         task = SearchTask(rows, SHARE_NEIGHBORS, rows, rows if not self.first_query else xp.full(n, -1, "int32"))
@@ -256,12 +258,12 @@ class TileSearch(ListSearch):
         some = np.arange(0, blocks, max(1, blocks // SHARE_BLOCKS))
         slots = slots.some(some, self.device)
         upper = None if within == inf else xp.full(len(queries), within)
-        rows = self.kernels.put_rows(slots, task.rows, task.row_group, self.slot_of, (0, 0), upper)
+        rows = self.kernels.put_rows(slots, task, self.slot_of, (0, 0), upper)
         if upper is None:
             self._bound_in_order(task, rows)
         boxes = self.kernels.boxes(self.places, self.errors, rows.real)
-        listed = self._near_tiles(boxes, rows, *self._groups_of(task, rows)[1:])
-        return float(listed.lengths.sum()) / (some.size * len(self.boxes))
+        listed = self._near_tiles(boxes, rows, self._groups_of(task, rows)[1])
+        return float(listed.lengths.sum()) / (some.size * len(self.tiles.boxes))
 
     @cached_property
     def by_products(self) -> ProductFilter | None:
@@ -342,14 +344,6 @@ class TileSearch(ListSearch):
             _, _, squares, sizes = self.kernels.sums_of_cells(self.columns_in, error, length)
         return Encoded(self.columns_in, centres, scales, y, error, length, fine, most_moved, longest, squares, sizes)
 
-    def _encode_rows(self, slots: Slots, columns: Encoded) -> Encoded:
-        """Return rows in slots, counted from the same centres and scaled likewise."""
-        centres, scales = columns.centres, columns.scales
-        y, error, length = self.kernels.encode(
-            self.points, slots, self.axes.centre, centres, scales, columns.fine, columns=False
-        )
-        return Encoded(slots, centres, scales, y, error, length, columns.fine)
-
     def _slots_of(self, task: SearchTask, index: Array) -> Slots:
         """Return the task's rows, or those of an `index`, in slots; each block is of one cell.
 
@@ -429,15 +423,19 @@ class TileSearch(ListSearch):
     ) -> None:
         exact, columns, upper, minima = self.exact_kernels, terms.columns, reached.upper, reached.minima
         begin = terms.first_slot, terms.first_cell
-        rows = self.kernels.put_rows(slots, task.rows, task.row_group, self.slot_of, begin, upper, minima)
-        groups, encoded, boxes = (rows.groups, task.point_group), columns, self.boxes
+        rows = self.kernels.put_rows(slots, task, self.slot_of, begin, upper, minima)
+        groups, encoded, boxes = (rows.groups, task.point_group), columns, self.tiles.boxes
         if columns.fine or slots is not self.slots:
-            encoded = self._encode_rows(replace(slots, rows=rows.real), columns)
+            own = replace(slots, rows=rows.real)
+            y, error, length = self.kernels.encode(
+                self.points, own, self.axes.centre, columns.centres, columns.scales, columns.fine, columns=False
+            )
+            encoded = replace(columns, slots=own, y=y, error=error, length=length)
             boxes = self.kernels.boxes(self.places, self.errors, rows.real)
-        slot_groups, tile_groups, block_groups = self._groups_of(task, rows)
+        slot_groups, common = self._groups_of(task, rows)
         if minima is not None and not again:
             ids = self._buffer("candidates", (rows.ids.size, SAMPLED), "int32")
-            listed = self._near_cells(slots, 0, tile_groups, block_groups)
+            listed = self._near_cells(slots, 0, common)
             some = self.kernels.sample_lists(listed, self.columns_in.rows, rows, task.point_group, ids)
             self._rerank(rows, some, groups, exact.empty_lists(rows.ids.size, 1), minima, task, for_bounds=True)
 
@@ -456,15 +454,15 @@ class TileSearch(ListSearch):
 
         if minima is None and not again:
             self._bound_in_order(task, rows)
-            near_cells = self._near_cells(slots, DEVIATIONS, tile_groups, block_groups)
+            near_cells = self._near_cells(slots, DEVIATIONS, common)
             bands = geometric_slices(FIRST_NEAR + 4 * task.k // TILE, near_cells.longest, GROWTH)
             look(near_cells, bands, for_bounds=True)
-        listed = self._near_tiles(boxes, rows, tile_groups, block_groups, terms)
-        counts = {"tile_pairs": slots.cell_of_block.size * len(self.boxes), "tile_pairs_formed": listed.lengths.sum()}
-        many = 0 if forced().connect == "late" else JOINING_SHARE * counts["tile_pairs"]
-        if task.may_join and counts["tile_pairs_formed"] >= many:
+        listed = self._near_tiles(boxes, rows, common, terms)
+        pairs, formed = slots.cell_of_block.size * len(self.tiles.boxes), listed.lengths.sum()
+        if task.may_join and formed >= (0 if forced().connect == "late" else JOINING_SHARE * pairs):
             raise ManyTilesError
-        self.report.count("connect" if task.per_group_minimum else "neighbors", **counts)
+        stage = "connect" if task.per_group_minimum else "neighbors"
+        self.report.count(stage, tile_pairs=pairs, tile_pairs_formed=formed)
         growth = GROWTH if minima is None else GROWTH_OF_MINIMA
         lists = look(listed, geometric_slices(FIRST_BAND, listed.longest, growth))
         self.kernels.put_back(slots.rows, rows.bound, lists, upper, reached.top)
@@ -492,15 +490,12 @@ class TileSearch(ListSearch):
             self.exact_kernels.scatter_min(minima, rows.groups, lists.weights)
             self.exact_kernels.gather_min(rows.bound, minima, rows.groups)
 
-    def _groups_of(self, task: SearchTask, rows: Rows) -> tuple[Array, Array, Array]:
-        """Return the group of each slot's point, and the common groups of tiles of points and of blocks of rows.
-
-        For a k-NN graph each point is a group of its own, and the last two are None.
-        """
+    def _groups_of(self, task: SearchTask, rows: Rows) -> tuple[Array, CommonGroups]:
+        """Return the group of each slot's point, and the common groups of blocks of rows and of tiles of points."""
         if task.is_knn_graph:
-            return self.slots.rows, None, None
+            return self.slots.rows, None
         slot_groups, tile_groups = self.kernels.groups_of_slots(self.columns_in.rows, task.point_group, TILE)
-        return slot_groups, tile_groups, self.kernels.groups_of_slots(rows.real, task.row_group, BLOCK)[1]
+        return slot_groups, (self.kernels.groups_of_slots(rows.real, task.row_group, BLOCK)[1], tile_groups)
 
     def _bound_in_order(self, task: SearchTask, rows: Rows) -> None:
         """Tighten the rows' bounds by the distances of their neighbours in the order."""
@@ -510,9 +505,7 @@ class TileSearch(ListSearch):
         candidates = self.kernels.near_in_order(rows.ids, self.place_of, self.order, width, groups)
         self._rerank(rows, candidates, groups, top, None, task, for_bounds=True)
 
-    def _near_tiles(
-        self, row_boxes: Array, rows: Rows, tile_groups: Array, block_groups: Array, terms: Terms | None = None
-    ) -> Lists:
+    def _near_tiles(self, row_boxes: Array, rows: Rows, common: CommonGroups, terms: Terms | None = None) -> Lists:
         """Return the tiles that may have a point within the bound of a row of each block, by boxes, places and cells.
 
         Cells are looked at if places leave features out, and if the `terms` of these rows are at hand.
@@ -520,17 +513,14 @@ class TileSearch(ListSearch):
         balls = None
         if terms is not None and self.n_features > AXES:
             balls = Balls(terms.products, rows.in_terms, terms.columns, self.rounding, (1 + 1e-12) / self.axes.stretch)
-        reach, reach_of_block = self.kernels.reach(rows.bound, self.reach, self.axes.stretch)
-        listed: Lists = self.kernels.near_tiles(
-            row_boxes, self.boxes, self.turned, self.places_of_slots, self.lost, rows.where, reach, reach_of_block,
-            block_groups, tile_groups, balls,
-        )  # fmt: skip
+        reach = self.kernels.reach(rows.bound, self.reach, self.axes.stretch)
+        listed: Lists = self.kernels.near_tiles(row_boxes, self.tiles, rows.where, reach, common, balls)
         return listed
 
-    def _near_cells(self, slots: Slots, deviations: float, tile_groups: Array, block_groups: Array) -> Lists:
+    def _near_cells(self, slots: Slots, deviations: float, common: CommonGroups) -> Lists:
         """Return the tiles of two near cells for each block of rows."""
-        max_tiles, between = self.cell_size // TILE, self.between[1]
+        between, size = self.between[1], self.cell_size // TILE
         listed: Lists = self.kernels.near_cells(
-            slots.cell_of_tile, between, self.columns, self.first_tile, max_tiles, deviations, block_groups, tile_groups
+            slots.cell_of_tile, between, self.columns, self.first_tile, size, deviations, common
         )
         return listed

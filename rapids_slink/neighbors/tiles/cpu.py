@@ -1,25 +1,33 @@
 """Tiles on a CPU: BLAS for products, Numba for the rest."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.exact import Candidates, ExactPoints, Groups, TopLists
 from rapids_slink.neighbors.exact.cpu import rerank as rerank_some
-from rapids_slink.neighbors.filter.bounds import accumulation_bound
-from rapids_slink.neighbors.task import golden_stride, inverse, row_blocks
-from rapids_slink.neighbors.tiles.cuts import cut_sample, find_leaves
+from rapids_slink.neighbors.filter import accumulation_bound
+from rapids_slink.neighbors.task import SearchTask, golden_stride, inverse, row_blocks
 from rapids_slink.neighbors.tiles.order import (
     BLOCK,
     ENCODE,
+    EPSILON,
     GROUP_BITS,
+    ROUND_UP,
     TILE,
     TILES,
+    TINY,
     Balls,
+    CommonGroups,
+    Cuts,
     Lists,
+    PlacedTiles,
+    Reach,
     Rows,
     check_key_bits,
+    cut_sample,
+    find_leaves,
     float32_above,
     sample_stride,
     unit_of,
@@ -39,16 +47,6 @@ UNDERFLOW = 1e-306  # added to squares: its part of E is more than what products
 #: The types of the test's terms, coarse and fine. With float64 terms a pair does not pass only because float32 cannot
 #: tell its terms apart.
 TERM_TYPES = "float32", "float64"
-EPSILON, ROUND_UP, TINY = 2.0**-52, 1 + 2.0**-22, 1e-30
-
-
-class Cuts(NamedTuple):
-    """A tree of cuts over a sample of places."""
-
-    nodes: Array  # (nodes, 4) int32: an axis, `BALL` or `LEAF`; its children; where its points begin
-    values: Array  # (nodes,) float32: what is below it goes to the first child, of coordinates or squared radii
-    middles: Array  # (nodes, m) float32: of radii
-    breaks: Array  # (sample + 1,) bool: where points begin that are apart from those before
 
 
 def products_are_precise() -> bool:
@@ -234,17 +232,7 @@ def places_of_slots(places: Array, rows: Array) -> Array:
 
 
 def near_tiles(
-    row_boxes: Array,
-    boxes: Array,
-    turned: Array,
-    places: Array,
-    lost: float,
-    where: Array,
-    reach: Array,
-    reach_of_block: Array,
-    block_group: Array,
-    tile_group: Array,
-    balls: Balls | None = None,
+    row_boxes: Array, points: PlacedTiles, where: Array, reach: Reach, common: CommonGroups, balls: Balls | None = None
 ) -> Lists:
     """Return the tiles that may have a point within the reach of a row of each block, in one low-discrepancy order.
 
@@ -253,43 +241,27 @@ def near_tiles(
     is within the largest reach of the block's box. A GPU looks at these points only if there are groups: otherwise they
     rule out few tiles.
 
-    Parameters
-    ----------
-    row_boxes : (tiles of rows, 2, m) float64 array
-    boxes : (tiles, 2, m) float64 array
-        Those of the points.
-    turned : array
-        The same as `turned` returns them: a GPU reads these first.
-    places : (m, slots) float32 array
-        As `places_of_slots` returns them. Places and boxes' edges together are off by at most `lost`.
-    where : (s,) int32 array
-        The rows' slots.
-    reach : (s,) float32 array
-        Of the rows.
-    reach_of_block : (blocks,) float64 array
-        The largest reach of each block's rows.
-    block_group, tile_group : int32 arrays, optional
-        A tile of a block's own group is left out; -1 is no group.
-    balls : Balls, optional
+    `row_boxes` are those of the rows' tiles, and `where`, (s,) int32, has the rows' slots. A tile of a block's own
+    group is left out.
     """
+    (boxes, _, places, lost), (row_reach, block_reach) = points, reach
     edges = row_boxes.reshape(-1, BLOCK // TILE, *row_boxes.shape[1:])
     blocks = np.stack((edges[:, :, 0].min(axis=1), edges[:, :, 1].max(axis=1)), axis=1)
     n_blocks, n_tiles = len(blocks), len(boxes)
-    if block_group is None:
-        block_group, tile_group = np.full(n_blocks, -1, np.int32), np.full(n_tiles, -1, np.int32)
+    block_group, tile_group = common or (np.full(n_blocks, -1, np.int32), np.full(n_tiles, -1, np.int32))
     flags, most_off = np.empty((n_blocks, n_tiles), np.bool_), float32_above(lost)
 
     def mark(some: slice) -> None:
         begin, end = some.start, some.stop
-        _mark_near(blocks, boxes, reach_of_block, block_group, tile_group, begin, end, flags)
+        _mark_near(blocks, boxes, block_reach, block_group, tile_group, begin, end, flags)
         if balls is not None:
-            (products, centre_norms, norms), points = balls.products, balls.points
-            radius = (points.largest_length + points.largest_error) / points.scales
+            (products, centre_norms, norms), encoded = balls.products, balls.points
+            radius = (encoded.largest_length + encoded.largest_error) / encoded.scales
             _drop_far_cells(
-                reach, balls.shrink, products, centre_norms, norms, balls.where, points.slots.cell_of_tile,
+                row_reach, balls.shrink, products, centre_norms, norms, balls.where, encoded.slots.cell_of_tile,
                 balls.rounding, radius, begin, end, flags,
             )  # fmt: skip
-        _drop_far_places(blocks, boxes, places, where, reach, most_off, begin, end, flags)
+        _drop_far_places(blocks, boxes, places, where, row_reach, most_off, begin, end, flags)
 
     for_each_chunk(CPU, mark, row_blocks(n_blocks, 1, 4))
     order, lengths = np.arange(n_tiles) * golden_stride(n_tiles) % n_tiles, flags.sum(axis=1)
@@ -404,16 +376,15 @@ def groups_of_slots(rows: Array, group: Array, size: int) -> tuple[Array, Array]
     return slot_group, np.where(least == largest, largest, np.int32(-1))
 
 
-def reach(bound: Array, terms: tuple[float, ...], stretch: float) -> tuple[Array, Array]:
-    """Return how far points may be from the place of each row, float32, and the largest of each block, float64.
+def reach(bound: Array, terms: tuple[float, ...], stretch: float) -> Reach:
+    """Return how far points may be from the places of rows with these bounds.
 
-    A row that wants no point has -1. `terms` are those of `_within`; places may be `stretch` times as far apart as
-    rows.
+    `terms` are those of `_within`; places may be `stretch` times as far apart as rows.
     """
     within = _within(bound, terms)
     stretched = np.where(within < 0, -1.0, within * stretch)
     up = np.nextafter(stretched.astype(np.float32), np.float32(np.inf))
-    return up, stretched.reshape(-1, BLOCK).max(axis=1)
+    return Reach(up, stretched.reshape(-1, BLOCK).max(axis=1))
 
 
 def _within(bound: Array, terms: tuple[float, ...]) -> Array:
@@ -428,14 +399,7 @@ def _within(bound: Array, terms: tuple[float, ...]) -> Array:
 
 
 def near_cells(
-    row_cell: Array,
-    between: Array,
-    points: Any,
-    first_tile: Array,
-    size: int,
-    deviations: float,
-    block_group: Array,
-    tile_group: Array,
+    row_cell: Array, between: Array, points: Any, first_tile: Array, size: int, deviations: float, common: CommonGroups
 ) -> Lists:
     """Return the tiles of two cells, of `size` at most, for each block of rows.
 
@@ -449,7 +413,8 @@ def near_cells(
     spread, own = points.squares / np.maximum(points.sizes, 1) / points.scales**2, row_cell[:: BLOCK // TILE]
     squares = (between + spread)[own]
     squares[:, points.sizes == 0] = np.inf  # cells of queries alone
-    if block_group is not None:
+    if common is not None:
+        block_group, tile_group = common
         first, last = tile_group[first_tile[:-1]], tile_group[first_tile[1:] - BLOCK // TILE]  # whose first row is real
         squares[(block_group[:, None] >= 0) & (block_group[:, None] == first) & (first == last)] = np.inf
     mean = np.maximum(squares + spread[own, None], 0)
@@ -534,13 +499,7 @@ def sums_of_cells(slots: Any, error: Array, length: Array) -> Array:
 
 
 def put_rows(
-    slots: Any,
-    rows: Array,
-    row_group: Array,
-    slot_of: Array,
-    first: tuple[int, int],
-    upper: Array = None,
-    least: Array = None,
+    slots: Any, task: SearchTask, slot_of: Array, first: tuple[int, int], upper: Array = None, least: Array = None
 ) -> Rows:
     """Return the rows of a search with their groups and bounds; `slots` have their positions among the task's rows.
 
@@ -549,8 +508,8 @@ def put_rows(
     """
     is_real = slots.rows >= 0
     index = np.where(is_real, slots.rows, slots.rows[0])
-    bound, ids = np.where(is_real, np.inf if upper is None else upper[index], -np.inf), rows[index]
-    groups, where = row_group[ids], slot_of[ids]
+    bound, ids = np.where(is_real, np.inf if upper is None else upper[index], -np.inf), task.rows[index]
+    groups, where = task.row_group[ids], slot_of[ids]
     if least is not None:
         np.minimum(bound, least[groups], out=bound)
     real = np.where(is_real, ids, np.int32(-1))

@@ -8,7 +8,7 @@ import numpy as np
 from rapids_slink.neighbors.exact import Candidates, ExactPoints, Groups, TopLists
 from rapids_slink.neighbors.exact.cuda import alignment, list_entries
 from rapids_slink.neighbors.exact.cuda import rerank as rerank
-from rapids_slink.neighbors.filter.bounds import QuantizedPoints, accumulation_bound
+from rapids_slink.neighbors.filter import QuantizedPoints, accumulation_bound
 from rapids_slink.neighbors.filter.fused import (
     ATOM_STEPS,
     Destination,
@@ -17,16 +17,22 @@ from rapids_slink.neighbors.filter.fused import (
     append_survivors,
     fp16_keeps_bound,
 )
-from rapids_slink.neighbors.task import golden_stride
+from rapids_slink.neighbors.task import SearchTask, golden_stride
 from rapids_slink.neighbors.tiles.order import (
     BLOCK,
     BOUND,
     ENCODE,
     ORDER,
+    ROUND_UP,
     TILE,
     TILES,
+    TINY,
     Balls,
+    CommonGroups,
+    Cuts,
     Lists,
+    PlacedTiles,
+    Reach,
     Rows,
     check_key_bits,
     float32_above,
@@ -57,17 +63,7 @@ FEW = 4095  # numbers of a list that come to the host together with their count
 ITEM_TILES = 32  # of a work item
 MOST_UNIT = 2.0**100  # the largest unit in float32
 FLUSHED = 3 * 2.0**-126  # what float32 loses of a difference at most, since it has no denormal numbers here
-ROUND_UP, TINY = 1 + 2.0**-22, 1e-30
 TERM_TYPES = "float32", "float32"
-
-
-class Cuts(NamedTuple):
-    """A tree of cuts over a sample of places: see `rapids_slink.neighbors.tiles.cpu.Cuts`."""
-
-    nodes: Array
-    values: Array
-    middles: Array
-    breaks: Array  # int32
 
 
 class Band(NamedTuple):
@@ -219,20 +215,11 @@ def places_of_slots(places: Array, rows: Array) -> Array:
 
 
 def near_tiles(
-    row_boxes: Array,
-    boxes: Array,
-    turned: Array,
-    places: Array,
-    lost: float,
-    where: Array,
-    reach: Array,
-    reach_of_block: Array,
-    block_group: Array,
-    tile_group: Array,
-    balls: Balls | None = None,
+    row_boxes: Array, points: PlacedTiles, where: Array, reach: Reach, common: CommonGroups, balls: Balls | None = None
 ) -> Lists:
     """Return the tiles that may have a point within the reach of a row of each block: see `tiles.cpu.near_tiles`."""
-    (n_tiles, _, m), n_blocks = boxes.shape, reach_of_block.size
+    (boxes, turned, places, lost), (block_group, tile_group) = points, common or (None, None)
+    (n_tiles, _, m), n_blocks = boxes.shape, reach.blocks.size
     words, stride = -(-n_tiles // WARP), golden_stride(n_tiles)
     marks, counts, starts = (
         cp.empty((n_blocks, words), cp.uint32),
@@ -241,12 +228,12 @@ def near_tiles(
     )
     launch_blocks(
         TILES, "mark_near_tiles", (n_blocks, -(-n_tiles // MARK_THREADS)), MARK_THREADS, row_boxes, turned, m, n_tiles,
-        stride, reach_of_block, block_group, tile_group, words, marks, shared_memory=16 * m,
+        stride, reach.blocks, block_group, tile_group, words, marks, shared_memory=16 * m,
     )  # fmt: skip
     cells = 0 if balls is None else len(balls.products[0])
     shares = min(-(-RESIDENT * multiprocessors() // n_blocks), -(-words // (BLOCK // WARP)))
     launch_blocks(
-        TILES, "refine_marks", (n_blocks, shares), BLOCK, places, places.shape[1], m, where, reach, turned,
+        TILES, "refine_marks", (n_blocks, shares), BLOCK, places, places.shape[1], m, where, reach.rows, turned,
         None if block_group is None else row_boxes, float32_above(lost), _balls(balls), cells, n_tiles, stride, words,
         marks, counts, shared_memory=4 * ((GROUP * -(-(m - 1) // GROUP) + 2) * BLOCK + 2 * m + -(-cells // 16)),
     )  # fmt: skip
@@ -270,21 +257,15 @@ def _balls(balls: Balls | None) -> Any:
 
 
 def put_rows(
-    slots: Any,
-    rows: Array,
-    row_group: Array,
-    slot_of: Array,
-    first: tuple[int, int],
-    upper: Array = None,
-    least: Array = None,
+    slots: Any, task: SearchTask, slot_of: Array, first: tuple[int, int], upper: Array = None, least: Array = None
 ) -> Rows:
     """Return the rows of a search with their groups and bounds: see `rapids_slink.neighbors.tiles.cpu.put_rows`."""
     n = slots.rows.size
     ids, real, groups, where, in_terms = cp.empty((5, n), cp.int32)
     bound, cells, (first_slot, first_cell) = cp.empty(n), cp.empty(n // TILE, cp.int32), first
     launch(
-        TILES, "put_rows", n, n, slots.rows, slots.cell_of_tile, rows, row_group, upper, least, slot_of, first_slot,
-        first_cell, ids, real, groups, bound, where, in_terms, cells,
+        TILES, "put_rows", n, n, slots.rows, slots.cell_of_tile, task.rows, task.row_group, upper, least, slot_of,
+        first_slot, first_cell, ids, real, groups, bound, where, in_terms, cells,
     )  # fmt: skip
     return Rows(ids, real, groups, bound, where, in_terms, cells)
 
@@ -370,27 +351,21 @@ def groups_of_slots(rows: Array, group: Array, size: int) -> tuple[Array, Array]
     return slot_group, common
 
 
-def reach(bound: Array, terms: tuple[float, ...], stretch: float) -> tuple[Array, Array]:
+def reach(bound: Array, terms: tuple[float, ...], stretch: float) -> Reach:
     """Return how far points may be from the place of each row, and the most of a block: see `tiles.cpu.reach`."""
     n = bound.size
-    reaches, block_reach = cp.empty(n, cp.float32), cp.empty(n // BLOCK)
-    launch_blocks(TILES, "put_reach", (n // BLOCK,), BLOCK, bound, c_struct(*terms), stretch, reaches, block_reach)
-    return reaches, block_reach
+    out = Reach(cp.empty(n, cp.float32), cp.empty(n // BLOCK))
+    launch_blocks(TILES, "put_reach", (n // BLOCK,), BLOCK, bound, c_struct(*terms), stretch, out.rows, out.blocks)
+    return out
 
 
 def near_cells(
-    row_cell: Array,
-    between: Array,
-    points: Any,
-    first_tile: Array,
-    size: int,
-    deviations: float,
-    block_group: Array,
-    tile_group: Array,
+    row_cell: Array, between: Array, points: Any, first_tile: Array, size: int, deviations: float, common: CommonGroups
 ) -> Lists:
     """Return the tiles of two near cells for each block of rows: see `rapids_slink.neighbors.tiles.cpu.near_cells`."""
     blocks, cells, longest = row_cell.size * TILE // BLOCK, len(between), 2 * size
     (begins, ends), tiles = cp.empty((2, blocks), cp.int64), cp.empty(blocks * longest, cp.int32)
+    block_group, tile_group = common or (None, None)
     launch(
         TILES, "list_near_cells", blocks * WARP, blocks, cells, longest,
         2 * deviations / points.centres.shape[1] ** 0.5, row_cell, between, points.squares, points.sizes, points.scales,

@@ -4,7 +4,7 @@
                Axes       kernels            Tiles
 
 The *place* of a point has its coordinates on up to `AXES` principal axes, and the length of what these leave out
-(filter/bounds.py has the proof that no two places are farther apart than their points). A tree cuts a sample of the
+(filter/__init__.py has the proof that no two places are farther apart than their points). A tree cuts a sample of the
 places. A node is cut
 
 - at a gap, if one on its widest axis is a fifth of its extent;
@@ -23,11 +23,13 @@ about exactness rests on the order.
 from dataclasses import dataclass
 from functools import partial
 from math import frexp
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
 
 from rapids_slink.neighbors.task import golden_stride
+from rapids_slink.ordering import keys_of_floats
+from rapids_slink.runtime.compiling import njit
 from rapids_slink.runtime.cuda import constant
 from rapids_slink.runtime.device import Array, Device, half, to_host
 
@@ -47,9 +49,23 @@ AXES, AXIS_ROWS, MULTIPLICATIONS = constant(ENCODE, "MOST_AXES"), 2**12, 3
 #: Places that the tree cuts, at most; the fewest points on either side of a cut at which a block begins, and the fewest
 #: of the sample: of nodes of a few most have a gap.
 SAMPLE, MIN_RUN, SAMPLED_RUN = 2**16, 512, 16
-EPSILON = 2.0**-52
+EPSILON, ROUND_UP, TINY = 2.0**-52, 1 + 2.0**-22, 1e-30
 #: The bits of a group in a key; groups' numbers are int32.
 GROUP_BITS = constant(ORDER, "GROUP_BITS")
+#: A node's cut is the number of an axis, `BALL` for a radius, or `LEAF` for none. See order.cu for the others.
+BALL, LEAF, JUMP, TAIL, INNERMOST, MIN_JUMP, MEDIAN_ROWS = (
+    constant(ORDER, name) for name in ("BALL", "LEAF", "JUMP", "TAIL", "INNERMOST", "MIN_JUMP", "MEDIAN_ROWS")
+)
+GAP = 0.2  # of the extent
+
+
+class Cuts(NamedTuple):
+    """A tree of cuts over a sample of places."""
+
+    nodes: Array  # (nodes, 4) int32: an axis, `BALL` or `LEAF`; its children; where its points begin
+    values: Array  # (nodes,) float32: what is below it goes to the first child, of coordinates or squared radii
+    middles: Array  # (nodes, m) float32: of radii
+    breaks: Array  # (sample + 1,) bool, a GPU's int32: where points begin that are apart from those before
 
 
 class Lists(NamedTuple):
@@ -72,6 +88,26 @@ class Rows(NamedTuple):
     where: Array  # (s,) int32, their slots among all points
     in_terms: Array  # (s,) int32, the same counted from the first slot of the terms
     cells: Array  # (s / TILE,) int32, their tiles' cells, counted from the first of the terms
+
+
+class Reach(NamedTuple):
+    """How far points may be from the places of rows in slots; -1 for rows that want none."""
+
+    rows: Array  # (s,) float32
+    blocks: Array  # (blocks,) float64, the largest of each block's rows
+
+
+#: The common groups of blocks of rows and of tiles of points, int32, -1 if there is none; None if each row is a group.
+CommonGroups: TypeAlias = tuple[Array, Array] | None
+
+
+class PlacedTiles(NamedTuple):
+    """The tiles of points, as `near_tiles` looks at them."""
+
+    boxes: Array  # (tiles, 2, m) float64
+    turned: Array  # the same as `turned` returns them: a GPU reads these first
+    places: Array  # (m, slots) float32, as `places_of_slots` returns them
+    lost: float  # what places and boxes' edges together are off by, at most
 
 
 class Balls(NamedTuple):
@@ -215,3 +251,153 @@ def near_order(places: Array, device: Device) -> tuple[Array, Array, np.ndarray]
     cuts = of.cut(places, n // step, max(2, TILE // step), max(SAMPLED_RUN, MIN_RUN // step))
     order, place_of, begins = of.order_by_leaf(of.leaves(cuts, places), cuts.breaks)
     return order, place_of, begins
+
+
+@njit(nogil=True, cache=True)
+def _square(x, middle):
+    total = np.float32(0)
+    for f in range(middle.size):
+        difference = x[f] - middle[f]
+        total += difference * difference
+    return total
+
+
+@njit(nogil=True, cache=True)
+def find_leaves(nodes, values, middles, places, out):
+    """Put where the leaf of each of some places, (n, m) float32, begins into `out`, (n,) int32."""
+    for i in range(len(places)):
+        v = 0
+        while nodes[v, 0] != LEAF:
+            key = _square(places[i], middles[v]) if nodes[v, 0] == BALL else places[i, nodes[v, 0]]
+            v = nodes[v, 1] if key < values[v] else nodes[v, 2]
+        out[i] = nodes[v, 3]
+
+
+@njit(nogil=True, cache=True)
+def _widest_axis(sample, rows):
+    """Return the axis of the largest variance."""
+    best, largest = 0, np.float64(-1)
+    for f in range(sample.shape[1]):
+        total, square, first = 0.0, 0.0, np.float64(sample[rows[0], f])
+        for r in rows:
+            value = sample[r, f] - first
+            total += value
+            square += value * value
+        variance = square - total * total / rows.size
+        if variance > largest:
+            best, largest = f, variance
+    return best
+
+
+@njit(nogil=True, cache=True)
+def _stable_order(values):
+    """Return the order of float32 values, ascending; of equal values the first comes first.
+
+    The lower half of a value's key is its number: Numba may compile its own stable sort for five seconds.
+    """
+    key = keys_of_floats(values.view(np.uint32))
+    for i in range(key.size):
+        key[i] = key[i] << np.uint64(32) | np.uint64(i)
+    key.sort()
+    for i in range(key.size):
+        key[i] &= np.uint64(0xFFFFFFFF)
+    return key.view(np.int64)
+
+
+@njit(nogil=True, cache=True)
+def _middle(sample, rows, middle):
+    """Put the median of some of the rows, axis by axis, into `middle`."""
+    some = rows[:: max(1, rows.size // MEDIAN_ROWS)]
+    for f in range(middle.size):
+        middle[f] = np.sort(sample[some, f])[some.size // 2]
+
+
+@njit(nogil=True, cache=True)
+def _between(low, high, value):
+    """Return `value`, or `high` if `value` was rounded to `low`, so that `low` is below the result."""
+    return value if value > low else high
+
+
+#: What a cut is at: the middle; a gap or a jump, where a block begins if there are many points on either side; or a
+#: tail, whose points are always apart.
+MIDDLE, GAP_OR_JUMP, TAIL_OF_MANY = range(3)
+
+
+@njit(nogil=True, cache=True)
+def _find_cut(sample, rows, middle, min_run):
+    """Return the axis or `BALL`, the value to cut at, the number of rows below it, and what the cut is at.
+
+    The rows are put in order.
+    """
+    n, axis = rows.size, _widest_axis(sample, rows)
+    key = np.empty(n, np.float32)
+    for i in range(n):
+        key[i] = sample[rows[i], axis]
+    order = _stable_order(key)
+    key, rows[:] = key[order], rows[order]
+    extent = key[-1] - key[0]
+    if not extent > 0:
+        return np.int64(LEAF), np.float32(0), 0, MIDDLE
+    gap = np.diff(key)
+    at = np.argmax(gap) + 1
+    if not gap[at - 1] > GAP * extent:
+        at = 0
+    if min(at, n - at) < min_run and n >= MIN_JUMP:
+        _middle(sample, rows, middle)
+        square = np.empty(n, np.float32)
+        for i in range(n):
+            square[i] = _square(sample[rows[i]], middle)
+        by_radius = _stable_order(square)
+        square = square[by_radius]
+        if n >= 4 * min_run and 0 < np.float32(TAIL) * square[n // 2] < square[-1]:
+            value = np.sqrt(square[n // 2]) * np.sqrt(square[-1])
+            rows[:] = rows[by_radius]
+            return np.int64(BALL), value, np.searchsorted(square, value), TAIL_OF_MANY
+        best, ratio = 0, np.float32(JUMP)
+        for i in range(INNERMOST, n if at == 0 else 0):
+            if square[i] > ratio * square[i - 1]:
+                best = i
+                ratio = square[i] / square[i - 1] if square[i - 1] > 0 else np.float32(np.inf)
+        if best:
+            rows[:] = rows[by_radius]
+            inner, outer = square[best - 1], square[best]
+            return np.int64(BALL), _between(inner, outer, np.sqrt(inner) * np.sqrt(outer)), best, GAP_OR_JUMP
+    if at:
+        return axis, _between(key[at - 1], key[at], key[at - 1] + gap[at - 1] / 2), at, GAP_OR_JUMP
+    low = high = n // 2
+    while low > 0 and key[low - 1] == key[low]:
+        low -= 1
+    while high < n and key[high] == key[high - 1]:
+        high += 1
+    at = low if low > 0 and (high == n or n // 2 - low <= high - n // 2) else high
+    return axis, key[at], at, MIDDLE
+
+
+@njit(nogil=True, cache=True)
+def cut_sample(sample, leaf, min_run, nodes, values, middles, breaks):
+    """Fill a tree with cuts of a sample, (n, m) float32, and return the number of its nodes.
+
+    The tree's arrays are those of `Cuts`.
+    """
+    rows = np.arange(sample.shape[0])
+    ends = np.empty(nodes.shape[0], np.int64)
+    nodes[0, 3], ends[0], used = 0, rows.size, 1
+    for v in range(nodes.shape[0]):
+        if v == used:
+            break
+        begin, end = np.int64(nodes[v, 3]), ends[v]
+        nodes[v, 0] = LEAF
+        if end - begin <= leaf:
+            continue
+        axis, value, below, kind = _find_cut(sample, rows[begin:end], middles[v], min_run)
+        if axis == LEAF:
+            continue
+        nodes[v, 0], nodes[v, 1], nodes[v, 2], values[v] = axis, used, used + 1, value
+        nodes[used, 3], ends[used] = begin, begin + below
+        nodes[used + 1, 3], ends[used + 1] = begin + below, end
+        if kind == TAIL_OF_MANY:
+            breaks[begin + below] = breaks[end] = True
+        elif kind == GAP_OR_JUMP and min(below, end - begin - below) >= min_run:
+            breaks[begin + below] = True
+        used += 2
+    return used

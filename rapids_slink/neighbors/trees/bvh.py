@@ -57,20 +57,20 @@ class BoxSearch(Search):
         along = cp.argsort(codes)
         self.points, self.order = cp.empty_like(values), cp.empty(n, cp.int32)
         level, begins = cp.empty(n, cp.uint8), cp.empty(n, cp.int32)
-        self.launch("arrange", n, values, codes, along, np.int64(n), self.points, self.order, level)
-        self.launch("find_leaves", n, level, np.int64(n), begins)
+        self.launch("arrange", n, values, codes, along, n, self.points, self.order, level)
+        self.launch("find_leaves", n, level, n, begins)
         self.leaf_of = cp.cumsum(begins, dtype=cp.int32) - np.int32(1)
         leaves = self.leaves = int(self.leaf_of[-1]) + 1
         start, self.parent = cp.empty(leaves, cp.int32), cp.empty(2 * leaves, cp.int32)
         self.nodes = cp.empty((2 * leaves, _node_bytes(d, values.dtype.itemsize)), cp.uint8)
         spans = cp.empty((2 * leaves, 2), cp.int32)
-        self.tree = np.int64(n), np.int32(leaves), spans, self.nodes  # as kernels take it
-        self.launch("list_leaves", n, self.leaf_of, np.int64(n), start)
+        self.tree = n, leaves, spans, self.nodes  # as kernels take it
+        self.launch("list_leaves", n, self.leaf_of, n, start)
         self.launch(
-            "build", leaves, self.points, self.order, np.int64(n), level, start, np.int32(leaves), self.nodes, spans,
+            "build", leaves, self.points, self.order, n, level, start, leaves, self.nodes, spans,
             self.parent, cp.full(leaves, NO_NODE, cp.int32),
         )  # fmt: skip
-        self.launch("link", 2 * leaves, np.int32(leaves), self.nodes)
+        self.launch("link", 2 * leaves, leaves, self.nodes)
         self.start = None  # the positions at which the queries start, if there are queries
         if queries is not None:
             place = cp.searchsorted(codes[along], self._morton_codes(queries))
@@ -110,9 +110,8 @@ class BoxSearch(Search):
         warps, visits = min(VISITING_WARPS, n // WARP), cp.zeros(1, cp.uint64)
         step = n // warps
         self.launch(
-            "count_visits", warps * WARP, self.points, np.int64(n), self.leaf_of, self.nodes, np.int64(step),
-            np.int64(step * warps), np.int32(limit), visits,
-        )  # fmt: skip
+            "count_visits", warps * WARP, self.points, n, self.leaf_of, self.nodes, step, step * warps, limit, visits
+        )
         return int(visits[0]) / warps
 
     def find(self, task: SearchTask) -> SearchResult:
@@ -146,9 +145,9 @@ class BoxSearch(Search):
         warps = 0 if size <= LIST_SIZES[-1] else min(MAX_WARPS, SHARED_ENTRIES // entries)  # of a block of such warps
         threads = WARP * warps or THREADS
         launch_blocks(
-            NEAREST, "search", (-(-m * (WARP if warps else 1) // threads),), threads, queries, task.rows, np.int64(m),
+            NEAREST, "search", (-(-m * (WARP if warps else 1) // threads),), threads, queries, task.rows, m,
             start, task.row_group, self.points, self.order, group, self.leaf_of, *self.tree[2:], core, least_core,
-            queue, np.int32(size), np.int32(list_size), upper, minima, ids, weights,
+            queue, size, list_size, upper, minima, ids, weights,
             options=(*self._options(), f"-DLIST={0 if warps else size}"), shared_memory=warps * entries * ENTRY_BYTES,
         )  # fmt: skip
         ids, weights = (cp.ascontiguousarray(part[:, :k]) for part in (ids, weights))
@@ -162,9 +161,7 @@ class BoxSearch(Search):
             check_arrays("float64", core, size=self.order.size)
             along, least = core[self.order], cp.empty(2 * self.leaves)
             arrived = cp.zeros(self.leaves, cp.uint32)
-            self.launch(
-                "core_nodes", self.leaves, along, np.int32(self.leaves), self.nodes, self.parent, arrived, least
-            )
+            self.launch("core_nodes", self.leaves, along, self.leaves, self.nodes, self.parent, arrived, least)
             self.core, self.cores = core, (along, least)
         return self.cores
 
@@ -189,10 +186,10 @@ class BoxSearch(Search):
         n, d = places.shape
         if self.box is None:
             self.box = cp.full(2 * d, cp.inf)
-            self.launch("find_box", min(n, BOX_THREADS), places, np.int64(n), self.box)
+            self.launch("find_box", min(n, BOX_THREADS), places, n, self.box)
         codes = cp.empty(n, cp.uint64)
-        bits = np.int32(min(MAX_BITS, 63 // d))
-        self.launch("morton_codes", n, places, np.int64(n), self.box, bits, codes, features=d)
+        bits = min(MAX_BITS, 63 // d)
+        self.launch("morton_codes", n, places, n, self.box, bits, codes, features=d)
         return codes
 
 

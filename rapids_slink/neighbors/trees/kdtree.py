@@ -24,16 +24,21 @@ from rapids_slink.neighbors.exact.cpu import (
 )
 from rapids_slink.neighbors.task import Search, SearchResult, SearchTask
 from rapids_slink.neighbors.trees.tree import (
+    INLINED,
     LEAF,
+    Queries,
     build,
+    by_leaves,
     depth_of,
     groups_of_nodes,
+    largest_bound,
     least_of_nodes,
+    locate,
     share_between,
     to_boxes,
     to_points,
+    walk,
 )
-from rapids_slink.neighbors.trees.walk import INLINED, Queries, by_leaves, largest_bound, locate, walk
 from rapids_slink.runtime.compiling import njit
 from rapids_slink.runtime.device import CPU, Device
 from rapids_slink.runtime.memory import MemoryEstimate
@@ -230,20 +235,9 @@ class TreeSearch(Search):
         node_core = NO_CORE if task.core is None else least_of_nodes(tree.first, core)
         minima = np.full(task.row_group.size if task.per_group_minimum else 0, np.inf)
         ids, weights = np.empty((m, task.k), np.int32), np.empty((m, task.k))
-        lists, queries = (
-            TopK(
-                task.bounds(np),
-                minima,
-                ids,
-                weights,
-                task.row_group[task.rows],
-                group,
-                groups_of_nodes(tree.first, group),
-                core,
-                node_core,
-            ),
-            self._queries(task),
-        )
+        row_group, node_group = task.row_group[task.rows], groups_of_nodes(tree.first, group)
+        lists = TopK(task.bounds(np), minima, ids, weights, row_group, group, node_group, core, node_core)
+        queries = self._queries(task)
 
         def search(at: slice) -> None:
             walk(self.metric.cpu_formula, tree, queries.take(at), lists)

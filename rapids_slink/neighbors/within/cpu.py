@@ -13,25 +13,27 @@ from rapids_slink.forced import forced
 from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.choose import COSTS
 from rapids_slink.neighbors.exact import ExactPoints, formulas
-from rapids_slink.neighbors.exact.cpu import new_candidates, popcount, weigh
+from rapids_slink.neighbors.exact.cpu import new_candidates, weigh
 from rapids_slink.neighbors.exact.formulas import POINTS, ROWS, new_tile
-from rapids_slink.neighbors.filter import choose_filter
+from rapids_slink.neighbors.filter import QuantizedPoints, choose_filter, sure_radius
 from rapids_slink.neighbors.filter import cpu as products
-from rapids_slink.neighbors.filter.bounds import QuantizedPoints, sure_radius
 from rapids_slink.neighbors.filter.cpu import Tested, points_between
 from rapids_slink.neighbors.task import equal_slices
 from rapids_slink.neighbors.trees.tree import (
     LEAF,
+    Queries,
     add_gap,
     build,
+    by_leaves,
     count_touched,
+    locate,
+    mark_near,
     or_in_space,
     surely_above,
     to_points,
+    walk,
 )
-from rapids_slink.neighbors.trees.walk import Queries, by_leaves, locate, mark_near, walk
-from rapids_slink.neighbors.within import Found, PairSearch
-from rapids_slink.neighbors.within.tiles import in_tiles
+from rapids_slink.neighbors.within import Found, PairSearch, in_tiles
 from rapids_slink.runtime.compiling import njit, read_only
 from rapids_slink.runtime.device import CPU, Array
 from rapids_slink.runtime.threads import chunks_for_cores, for_each_chunk, shares, workers
@@ -41,8 +43,6 @@ SAMPLED_BALLS = 64  # by which the share of leaves is estimated that a ball of t
 FEW_POINTS = 256
 #: Rows of a block of exact tiles, and of tree searches at least and at most.
 BLOCK_ROWS, LEAST_TREE_ROWS, TREE_ROWS = 256, 2**11, 2**15
-#: Points whose bits are compared with those of a row at a time.
-BITS_POINTS = 512
 #: One test serves several limits if at most one pair in `FEW_BETWEEN` is weighed.
 FEW_BETWEEN = 64
 FIRST_ROOM = 2**10  # pairs
@@ -66,8 +66,6 @@ def prepare(values: Array, queries: Array, limit: float, metric: Metric) -> Pair
         filter_, exact = choose_filter(ExactPoints(values if queries is None else queries, values, metric), CPU, limit)
         if filter_ is not None:
             return FilteredPairs(filter_, exact, queries is None, limit)
-    if metric.formula == "hamming" and values.dtype == np.uint64:
-        return BitPairs(values, queries, limit)
     return ExactPairs(values, queries, limit, metric)
 
 
@@ -84,36 +82,26 @@ def new_buffer() -> Buffer:
     return Buffer(np.empty(FIRST_ROOM, np.int32), np.empty(FIRST_ROOM, np.int32), np.empty(FIRST_ROOM))
 
 
-class Left:
-    """The room for pairs that is left to several threads.
-
-    A lost update only overestimates the room. A buffer is cut short only if there are more pairs than room, and then
-    all buffers are discarded.
-    """
-
-    def __init__(self, room: float) -> None:
-        self.pairs = int(min(room, 2**62))
-
-    def take(self, count: int) -> bool:
-        """Take room for `count` pairs; return whether there was as much."""
-        self.pairs = max(self.pairs - count, -1)
-        return self.pairs >= 0
-
-
 class _Search(PairSearch):
     """A search for pairs by parts of the rows, which are blocks of them unless it says otherwise."""
 
     block_rows: int
 
     def find(self, rows: slice, room: float, goes_on: bool = True) -> Found:
-        """Find the pairs of some rows: see `PairSearch.find`."""
-        ends, remaining = np.zeros(rows.stop - rows.start + 1, np.int64), Left(room)
+        """Find the pairs of some rows: see `PairSearch.find`.
+
+        Threads share the room without a lock: an update that is lost only overestimates it. A buffer is cut short only
+        if there are more pairs than room, and then all buffers are discarded.
+        """
+        ends, remaining = np.zeros(rows.stop - rows.start + 1, np.int64), int(min(room, 2**62))
 
         def work(part: Any) -> tuple[int, Any]:
-            if remaining.pairs < 0 and not goes_on:
+            nonlocal remaining
+            if remaining < 0 and not goes_on:
                 return 0, None
-            buffer, count = self._scan(part, np.array([self.limit]), remaining.pairs, np.zeros(1, np.int64))
-            if not remaining.take(count):
+            buffer, count = self._scan(part, np.array([self.limit]), remaining, np.zeros(1, np.int64))
+            remaining -= count
+            if remaining < 0:
                 return count, None
             _count_by_row(buffer.row, count, rows.start, ends)
             return count, [column[:count].copy() for column in buffer]
@@ -178,22 +166,6 @@ class ExactPairs(_Search):
         return _scan_block(
             self.formula, both, self.ids, span, self.is_one, limits, new_tile(), room, new_buffer(), counts
         )
-
-
-class BitPairs(_Search):
-    """A search for pairs by numbers of differing bits: a row's word meets that of many points at a time."""
-
-    block_rows = BLOCK_ROWS
-
-    def __init__(self, values: Array, queries: Array, limit: float) -> None:
-        self.limit, self.is_one = limit, queries is None
-        self.queries = read_only(values if queries is None else queries)
-        self.words = read_only(np.ascontiguousarray(values.T[:-1]))  # without the number of ones
-        self.ids = np.arange(max(len(self.queries), len(values)), dtype=np.int32)
-
-    def _scan(self, rows: slice, limits: np.ndarray, room: int, counts: np.ndarray) -> tuple[Buffer, int]:
-        span = rows.start, rows.stop
-        return _scan_bits(self.queries, self.words, self.ids, span, self.is_one, limits, room, new_buffer(), counts)
 
 
 class FilteredPairs(_Search):
@@ -423,30 +395,6 @@ def _scan_block(formula, both, ids, span, is_one, limits, tile, room, buffer, co
 
 
 @njit(nogil=True, cache=True)
-def _scan_bits(queries, words, ids, span, is_one, limits, room, buffer, counts):
-    """Find the pairs of a block as `_scan_block` does, of rows of words; `words` has the points' words by columns."""
-    size, differ, limit = 0, np.empty(BITS_POINTS, np.uint64), np.uint64(max(0.0, min(limits[-1], 2.0**62)))
-    for first in range(span[0] if is_one else 0, words.shape[1] if limits[-1] >= 0 else 0, BITS_POINTS):
-        near = ids[first : min(first + BITS_POINTS, words.shape[1])]
-        for row in ids[span[0] : span[1]]:
-            after = row if is_one else -1
-            if near[-1] > after:
-                _count_bits(queries, row, words, first, near.size, differ)
-                buffer, size = _append(row, after, near, differ, limit, limits, room, buffer, size, counts)
-    return buffer, size
-
-
-@njit(nogil=True, cache=True)
-def _count_bits(queries, row, words, first, width, differ):
-    """Count the bits in which a row differs from some points into `differ`."""
-    differ[:width] = 0
-    for word in range(words.shape[0]):
-        own, others = queries[row, word], words[word, first : first + width]
-        for c in range(np.uint64(width)):  # an unsigned number, so that the loop is one of vector instructions
-            differ[c] += popcount(own ^ others[c])
-
-
-@njit(nogil=True, cache=True)
 def _scan_candidates(formula, both, rows, ids, count, is_one, limits, tile, room, buffer, size, counts):
     """Find the pairs of rows with their candidates whose distances are within the limit."""
     queries, points = both
@@ -466,7 +414,7 @@ def _count_products(
     """Add to `counts` how many pairs of a tile of products are within each limit; return whether it was done.
 
     `rows` and `points` are `Tested`, and `first` has the numbers of the first row and the first point. `radius` and
-    `norm_slack` are those of `bounds.sure_radius`, for the first limit. If more than `max_between` pairs are between
+    `norm_slack` are those of `filter.sure_radius`, for the first limit. If more than `max_between` pairs are between
     the bounds and `max_between` is not negative, nothing is added, and the result is False.
     """
     (queries, others), (first_row, first_point) = both, first

@@ -22,12 +22,11 @@ from rapids_slink.neighbors.filter.fused import BLOCK_ROWS, TILE
 from rapids_slink.neighbors.rows import bound_for_filter
 from rapids_slink.neighbors.task import equal_slices, inverse
 from rapids_slink.neighbors.trees.bvh import BoxSearch
-from rapids_slink.neighbors.within import Found, PairSearch, counts_within
-from rapids_slink.neighbors.within.tiles import in_tiles
+from rapids_slink.neighbors.within import Found, PairSearch, counts_within, in_tiles
 from rapids_slink.report import Report
 from rapids_slink.runtime.cuda import check_arrays, constant, launch_blocks
 from rapids_slink.runtime.device import Array, cuda
-from rapids_slink.runtime.memory import free_bytes
+from rapids_slink.runtime.memory import free_bytes, rows_that_fit
 from rapids_slink.runtime.threads import progress_bar, with_progress
 
 WITHIN = "neighbors/within/within.cu"
@@ -139,8 +138,8 @@ class ExactPairs(PairSearch):
 
     def parts(self, rows: slice) -> Iterator[tuple[Array, Array]]:
         """Yield the pairs of some rows, a chunk of rows at a time: see `PairSearch.parts`."""
-        max_distances = int(min(MOST_DISTANCES, free_bytes() / 2 / DISTANCE_BYTES))
-        chunks = equal_slices(rows, max(1, max_distances // len(self.points)))
+        n = len(self.points)
+        chunks = equal_slices(rows, rows_that_fit(max(1, MOST_DISTANCES // n), DISTANCE_BYTES * n, free_bytes() / 2))
         for chunk in with_progress(chunks, len(chunks), self.bar(rows)):
             first = chunk.start if self.is_one else 0
             among, ids = self.points[first:], cp.arange(chunk.start, chunk.stop, dtype=cp.int32)
@@ -250,11 +249,9 @@ class ImagePairs(PairSearch):
         return search
 
     def _arrange(self, rows: slice) -> None:
-        n, m = len(self.exact.points), rows.stop - rows.start
-        first, far = self._in_order(rows.start, m)
-        begin = rows.stop if self.is_one else self.n_queries
+        n, begin = len(self.exact.points), rows.stop if self.is_one else self.n_queries
+        first, self.far = self._in_order(rows.start, rows.stop - rows.start)
         second, self.far_others = self._in_order(begin, n - begin)
-        self.far = far
         filler = first[-1:].repeat(-first.size % BLOCK_ROWS) if first.size else first
         order = cp.concatenate((first, filler, second)).astype(cp.int32)
         self.row_blocks, self.first_other = -(-first.size // BLOCK_ROWS), (first.size + filler.size) // TILE
@@ -324,17 +321,10 @@ class ImagePairs(PairSearch):
     def _of_far(self, rows: slice) -> Iterator[tuple[Array, Array]]:
         """Yield the pairs that hold a point which is in no block."""
         points = cp.arange(len(self.exact.points), dtype=cp.int32)
-        far_points = set(self.far.tolist())
-        for row in sorted(far_points):
-            others = points[rows.start :] if self.is_one else points[self.n_queries :]
-            others = others[others != row]
-            if self.is_one and len(far_points) > 1:  # two of them meet once
-                earlier = cp.asarray([f for f in far_points if f < row], np.int32)
-                others = others[~cp.isin(others, earlier)]
-            yield self._within(np.int32(row), others)
-        near = points[rows.start : rows.stop]
-        if far_points:
-            near = near[~cp.isin(near, self.far)]
+        points, near = points[rows.start if self.is_one else self.n_queries :], points[rows.start : rows.stop]
+        for row in self.far.tolist():
+            points, near = points[points != row], near[near != row]  # two far rows meet once
+            yield self._within(np.int32(row), points)
         for point in self.far_others.tolist():
             yield self._within(np.int32(point), near)
 

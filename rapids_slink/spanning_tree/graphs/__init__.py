@@ -86,15 +86,9 @@ def spanning_forest(edges: EdgeList, device: Device) -> tuple[Any, Any]:
 
     A node's pointers lead to the root of its component. They are (n,) int32, and are for `components`.
     """
-    rounds = kernels(device)
-    limit = _heaviest_of_lightest(edges, rounds.LARGE, device)
-    parts = (ALL,) if limit is None else (LIGHTEST, REST)
-    state = rounds.start(edges, parts[0])
-    for part in parts:
-        if part == REST:
-            rounds.flatten(state.parent)
-        rounds.run_rounds(edges, state, part, limit)
-    return state.in_forest, state.parent
+    on_device = kernels(device)
+    forest: tuple[Any, Any] = on_device.spanning_forest(edges, _heaviest_of_lightest(edges, on_device.LARGE, device))
+    return forest
 
 
 def components(nodes: Any, parent: Array, device: Device) -> Any:
@@ -107,13 +101,6 @@ def merge_order(edges: EdgeList, rows: Array, device: Device) -> Any:
     """Return the rows in the order of their edges; `rows` must ascend."""
     keys = kernels(device).keys_of_rows(edges, rows)
     return rows[stable_order(keys, device.xp)]
-
-
-def promote_weights(array: Array) -> Any:
-    """Return numbers in the smallest type of four or eight bytes that holds them."""
-    if array.dtype.itemsize >= 4:
-        return array
-    return array.astype({"i": "int32", "u": "uint32", "f": "float32"}[array.dtype.kind])
 
 
 def _heaviest_of_lightest(edges: EdgeList, smallest: int, device: Device) -> int | None:
@@ -276,7 +263,9 @@ def read_graph(frame: Any, device: Device, *, maximum: bool = False, most_number
     src, dst = columns["src"], columns["dst"]
     numbers = src.dtype.kind in "iu" and dst.dtype.kind in "iu"
     check_memory(device, MemoryEstimate(m * (NUMBERS if numbers else NAMES)), counted(m, "edge"))
-    weight = promote_weights(_array(columns["weight"], device))
+    weight = _array(columns["weight"], device)
+    if weight.dtype.itemsize < 4:  # the kernels take weights of four and of eight bytes
+        weight = weight.astype({"i": "int32", "u": "uint32", "f": "float32"}[weight.dtype.kind])
     if numbers:
         src, dst = _signed(_array(src, device), _array(dst, device))
         low, high, nan = kernels(device).inspect(src, dst, weight) if m else (0, -1, False)

@@ -1,71 +1,48 @@
 """The rounds on the CPU, in Numba: serial passes over arrays, fast if neighbouring nodes have near numbers."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import pandas as pd
 
 from rapids_slink.dendrogram.cpu import find_root
 from rapids_slink.ordering import ascending_bits
 from rapids_slink.runtime.compiling import njit, read_only
-from rapids_slink.spanning_tree.graphs import ALL, LIGHTEST, EdgeList
+from rapids_slink.spanning_tree.graphs import ALL, LIGHTEST, REST, EdgeList
 
 LARGE = 2**15  # from this many edges on, a second set of rounds is worthwhile
 SPARE = 1.0  # the share of the worklist that is written: unwritten pages take no memory
 FLOATING, SIGNED = ord("f"), ord("i")  # NumPy's kinds
 
 
-@dataclass
-class State:
-    """The state that is kept over the rounds."""
-
-    parent: np.ndarray  # int32 array of shape (n,)
-    #: array of shape (n,), a component's best edge by its place in the worklist; -1 for none and between rounds
-    best: np.ndarray
-    in_forest: np.ndarray  # bool array of shape (m,)
-    roots: np.ndarray  # int32 array, the components that had an edge, in ascending order
-    worklist: tuple[np.ndarray, ...]  # the two ends, the key and the row of each edge, in the order of the rows
-
-
 def workspace(first: int, m: int, n: int, itemsize: int) -> int:
-    """Return the bytes of a `State` of which the first edges of the worklist, `first` of them, are written."""
+    """Return the bytes of `spanning_forest` if the first edges of the worklist, `first` of them, are written."""
     place = 4 if m < 2**31 else 8
     return first * (8 + itemsize + place) + m + n * (8 + place)
 
 
-def start(edges: EdgeList, _part: int) -> State:
-    """Return the state in which every node is a component, and no edge is taken."""
-    m, n = edges.src.size, edges.n_nodes
-    place = np.int32 if m < 2**31 else np.int64
-    types = (np.int32, np.int32, _bits(edges.weight).dtype, place)
-    return State(
-        parent=np.arange(n, dtype=np.int32),
-        best=np.full(n, -1, place),
-        in_forest=np.zeros(m, bool),
-        roots=np.empty(n, np.int32),
-        worklist=tuple(np.empty(m, dtype) for dtype in types),  # unwritten pages take no memory
-    )
+def spanning_forest(edges: EdgeList, limit: int | None) -> tuple[np.ndarray, np.ndarray]:
+    """Return what `graphs.spanning_forest` returns; the lightest edges, up to that in the row `limit`, go first.
 
-
-def run_rounds(edges: EdgeList, state: State, part: int, limit: int | None) -> None:
-    """Fill the worklist with a part of the edges and run all rounds on it.
-
-    Parts other than `ALL` need flat pointers, and `limit`, the row with which the lightest part ends.
+    If that is None, all edges go at once. The worklist has two ends, the key and the row of each edge, in the order of
+    the rows. The best edge of a component is its place in the worklist; it is -1 for none, and between rounds.
     """
-    a, b, keys, rows = state.worklist
-    roots = np.flatnonzero(state.parent == np.arange(edges.n_nodes))
-    state.roots[: roots.size] = roots
-    active = roots.size
-    size = _collect(
-        read_only(edges.src), read_only(edges.dst), read_only(_bits(edges.weight)), *_weight_kind(edges), part,
-        limit or 0, state.parent, state.best, a, b, keys, rows,
-    )  # fmt: skip
-    while True:
-        _hook(a, b, rows, size, state.best, state.parent, state.in_forest)
-        active = _compress(state.roots, active, state.parent, state.best)
-        if not size:
-            return
-        size = _contract(a, b, keys, rows, size, state.parent, state.best)
+    m, n, bits = edges.src.size, edges.n_nodes, read_only(_bits(edges.weight))
+    src, dst, (kind, top, invert) = read_only(edges.src), read_only(edges.dst), _weight_kind(edges)
+    place = np.int32 if m < 2**31 else np.int64
+    parent, best, in_forest = np.arange(n, dtype=np.int32), np.full(n, -1, place), np.zeros(m, bool)
+    a, b, keys, rows = (np.empty(m, dtype) for dtype in (np.int32, np.int32, bits.dtype, place))
+    for part in (ALL,) if limit is None else (LIGHTEST, REST):
+        if part == REST:
+            flatten(parent)
+        roots = np.flatnonzero(parent == np.arange(n)).astype(np.int32)  # the components that had an edge, ascending
+        active, row = roots.size, limit or 0
+        size = _collect(src, dst, bits, kind, top, invert, part, row, parent, best, a, b, keys, rows)
+        while True:
+            _hook(a, b, rows, size, best, parent, in_forest)
+            active = _compress(roots, active, parent, best)
+            if not size:
+                break
+            size = _contract(a, b, keys, rows, size, parent, best)
+    return in_forest, parent
 
 
 def keys_of_rows(edges: EdgeList, rows: np.ndarray) -> np.ndarray:

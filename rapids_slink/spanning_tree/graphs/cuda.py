@@ -4,7 +4,6 @@ All rounds on a worklist are one launch whose blocks wait for each other. Rows a
 fit into 64 bits: weights of four bytes and fewer than 2³² edges. Such a word is an exactly altered weight.
 """
 
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -13,7 +12,7 @@ import numpy as np
 
 from rapids_slink.runtime.cuda import THREADS, check_arrays, constant, launch, launch_resident
 from rapids_slink.runtime.device import Array
-from rapids_slink.spanning_tree.graphs import ALL, LIGHT_EDGES, LIGHTEST, EdgeList
+from rapids_slink.spanning_tree.graphs import ALL, LIGHT_EDGES, LIGHTEST, REST, EdgeList
 
 ZEROS = 512  # counters of the rounds, more than they can use
 MOST_PACKED = 2**32 - 1  # the most edges whose rows fit into the words
@@ -25,26 +24,8 @@ ITEMS = constant(SOURCE, "ITEMS")  # edges or components of a thread
 _launch = partial(launch, SOURCE, items=ITEMS)
 
 
-@dataclass
-class State:
-    """The state that is kept over the rounds."""
-
-    parent: Array  # int32 array of shape (n,)
-    best: Any  # uint64 array of shape (n,), the least word offered to a component; `NOTHING` for all between rounds
-    best_row: Any  # uint64 array of shape (n,), or None if the word holds the row
-    in_forest: Any  # bool array of shape (m,)
-    #: uint64 arrays of shape (2 or 3, capacity), two worklists that change places; edges.cu explains the planes
-    lists: list[Any]
-    roots: list[Any]  # int32 arrays, the components that had an edge, likewise in two arrays
-
-    @property
-    def packed(self) -> bool:
-        """Return whether words hold rows."""
-        return self.best_row is None
-
-
 def workspace(first: int, m: int, n: int, itemsize: int) -> int:
-    """Return the bytes of a `State` with room for `first` edges in each of two worklists."""
+    """Return the bytes of `spanning_forest` with room for `first` edges in each of two worklists."""
     planes = _planes(m, itemsize)
     return 2 * 8 * planes * first + (8 * planes - 1) * n + m + 2**14
 
@@ -53,57 +34,45 @@ def _planes(m: int, itemsize: int) -> int:
     return 2 if itemsize == 4 and m <= MOST_PACKED else 3
 
 
-def start(edges: EdgeList, part: int) -> State:
-    """Return the state in which every node is a component, and no edge is taken.
+def spanning_forest(edges: EdgeList, limit: int | None) -> tuple[Array, Array]:
+    """Return the forest and the pointers as `cpu.spanning_forest` does.
 
-    There is room for the `part` of the edges that goes first.
+    `best` is the least word offered to a component; it is `NOTHING` between rounds. A worklist has 2 or 3 planes, which
+    edges.cu explains. Two of them change places from round to round, and so do two lists of the components that had an
+    edge.
     """
-    m, n = edges.src.size, edges.n_nodes
-    planes = _planes(m, edges.weight.dtype.itemsize)
+    m, n, planes = edges.src.size, edges.n_nodes, _planes(edges.src.size, edges.weight.dtype.itemsize)
     packed = planes == 2
-    capacity = m if part == ALL else min(m, int(SPARE * LIGHT_EDGES * n) + THREADS)
     parent, in_forest = cp.empty(n, cp.int32), cp.empty(m, bool)
     best, best_row = cp.empty(n, cp.uint64), None if packed else cp.empty(n, cp.uint64)
     _launch("start_forest", max(n, m), n, m, parent, best, best_row, in_forest)
-    return State(
-        parent=parent,
-        best=best,
-        best_row=best_row,
-        in_forest=in_forest,
-        lists=[cp.empty((planes, capacity), cp.uint64)],
-        roots=[cp.empty(n // 2, cp.int32), cp.empty(n // 4, cp.int32)],  # a round leaves at most half
-    )
-
-
-def run_rounds(edges: EdgeList, state: State, part: int, limit: int | None) -> None:
-    """Fill the worklist with a part of the edges and run all rounds on it, as `cpu.run_rounds` does."""
-    m, n = edges.src.size, edges.n_nodes
-    check_arrays("int32", state.parent, size=n)
-    check_arrays("uint64", state.best, state.best_row, size=n)
-    check_arrays("bool", state.in_forest, size=m)
-    state.lists.sort(key=lambda worklist: worklist.shape[1], reverse=True)
-    state.roots.sort(key=len, reverse=True)
-    component = None if part in (ALL, LIGHTEST) else state.parent
-    while True:
-        counts = cp.zeros(3, cp.uint64)
-        worklist = state.lists[0]
-        _launch(
-            "collect_edges", m, m, *_columns(edges), edges.maximum, part, limit or 0, component, worklist.shape[1],
-            worklist, state.packed, state.best, counts,
+    capacity = m if limit is None else min(m, int(SPARE * LIGHT_EDGES * n) + THREADS)
+    lists = [cp.empty((planes, capacity), cp.uint64)]
+    roots, next_roots = cp.empty(n // 2, cp.int32), cp.empty(n // 4, cp.int32)  # a round leaves at most half
+    for part in (ALL,) if limit is None else (LIGHTEST, REST):
+        if part == REST:
+            flatten(parent)
+        component = parent if part == REST else None
+        lists.sort(key=lambda worklist: worklist.shape[1], reverse=True)
+        while True:
+            counts, worklist = cp.zeros(3, cp.uint64), lists[0]
+            _launch(
+                "collect_edges", m, m, *_columns(edges), edges.maximum, part, limit or 0, component, worklist.shape[1],
+                worklist, packed, best, counts,
+            )  # fmt: skip
+            collected = m if m <= worklist.shape[1] else int(counts[0])  # without a wait if all m fit
+            if collected <= worklist.shape[1]:
+                break
+            # The sample was misleading: collect again with capacity for all.
+            lists[0] = cp.empty((planes, collected), cp.uint64)
+        if len(lists) == 1 or lists[1].shape[1] < collected:
+            lists[1:] = [cp.empty((planes, collected), cp.uint64)]
+        other = lists[1]
+        launch_resident(
+            SOURCE, "boruvka_rounds", -(-max(collected, n) // ITEMS), counts, worklist, worklist.shape[1], other,
+            other.shape[1], packed, best, best_row, parent, in_forest, n, roots, next_roots, cp.zeros(ZEROS, cp.uint64),
         )  # fmt: skip
-        collected = m if m <= worklist.shape[1] else int(counts[0])  # without a wait if all m fit
-        if collected <= worklist.shape[1]:
-            break
-        # The sample was misleading: collect again with capacity for all.
-        state.lists[0] = cp.empty((worklist.shape[0], collected), cp.uint64)
-    if len(state.lists) == 1 or state.lists[1].shape[1] < collected:
-        state.lists[1:] = [cp.empty((worklist.shape[0], collected), cp.uint64)]
-    other = state.lists[1]
-    launch_resident(
-        SOURCE, "boruvka_rounds", -(-max(collected, n) // ITEMS), counts, worklist, worklist.shape[1], other,
-        other.shape[1], state.packed, state.best, state.best_row, state.parent, state.in_forest, n, *state.roots,
-        cp.zeros(ZEROS, cp.uint64),
-    )  # fmt: skip
+    return in_forest, parent
 
 
 def flatten(parent: Array) -> None:

@@ -10,7 +10,7 @@ Here are the arguments of the kernel, the body that suits the GPU, and points as
 Points are images of fp16, or of int8 after a rotation, on all features or on principal axes.
 
 An int8 image holds y, the rounding of s·M(x - c), where M is linear and lengthens no vector by more than `stretch`:
-‖M v‖ <= stretch·‖v‖. So a pair of points within U is within stretch·s·U in the image, and the test of `bounds` loses no
+‖M v‖ <= stretch·‖v‖. So a pair of points within U is within stretch·s·U in the image, and the test of `filter` loses no
 neighbour. M is a rotation, which spreads a row's values evenly over the features: then eight bits lose little.
 
 A rotation orders the features anew, changes some signs and multiplies each 32 of them by a Hadamard matrix over √32,
@@ -33,7 +33,7 @@ from rapids_slink.forced import forced
 from rapids_slink.metrics import EUCLIDEAN, Metric
 from rapids_slink.neighbors.choose import COSTS, int8_saves_time, worthwhile_projection
 from rapids_slink.neighbors.exact import Candidates
-from rapids_slink.neighbors.filter.bounds import (
+from rapids_slink.neighbors.filter import (
     ABSOLUTE_SLACK,
     ROUND_UP,
     SMALLEST_NORMAL,
@@ -163,21 +163,9 @@ def append_survivors(
 ) -> None:
     """Form the products of some rows with tiles of an image, and append the pairs that pass.
 
-    Parameters
-    ----------
-    products : Products
-    image : QuantizedPoints
-        The points.
-    steps : int
-        Tensor core instructions that a row's features take.
-    radii : Radii
-        Of the rows.
-    tile_error : (tiles,) float32 array
-        The largest error of each tile of the image.
-    into : Destination
-        `Survivors` if every pair is tested for both its points.
-    local : LocalTerms, optional
-        Between cells: the items' tiles, and what takes the place of `radii` and half norms.
+    A row's features take a number of tensor core instructions, `steps`. The `radii` are the rows', and `tile_error`,
+    (tiles,) float32, has the largest error of each tile of the image. Every pair is tested for both its points if it
+    goes into `Survivors`. Between cells `local` has the items' tiles, and what takes the place of radii and half norms.
     """
     rows, survivors = products.rows, into.candidates
     half_sq_dist = getattr(survivors, "half_sq_dist", None)
@@ -195,12 +183,10 @@ def append_survivors(
     else:
         check_arrays("int32", local.tiles, local.row_cell, local.point_cell)
         check_arrays("float32", local.begins, local.thresholds)
-    check_arrays("int32", into.items)
-    atoms = -(-steps // ATOM_STEPS)
     types = image.half_norm is not None and image.half_norm.dtype == cp.int32, image.y.dtype == cp.uint8
     is_between = into.items is not None and local is None
     kind = half_sq_dist is not None, is_between, local is not None, into.counts_sure, *types
-    body = _compiled(atoms, steps - (atoms - 1) * ATOM_STEPS, kind, is_hopper(), current_gpu())
+    body = _compiled(steps, kind, is_hopper(), current_gpu())
     table = into.pair_numbers
     pairs = (np.uint64(0), 0) if table is None else (np.uint64(table.data.ptr), len(table))
     addresses = [np.uint64(0)] * 5 if local is None else [np.uint64(part.data.ptr) for part in local]
@@ -208,10 +194,10 @@ def append_survivors(
     items = products.blocks * products.splits * (BLOCK_ROWS // body.rows)
     launch_blocks(
         body.source, "append_survivors", (min(items, body.blocks * multiprocessors()),), body.threads, rows.y, image.y,
-        image.half_norm, atoms, products.blocks, products.splits, *products.tiles, c_struct(*products.among),
-        products.n_points, rows.half_norm, radii.by_row, radii.by_tile, tile_error, into.row_group, into.point_group,
-        survivors.capacity, survivors.ids, *bits, into.items, into.thresholds, c_struct(*pairs),
-        c_struct(*addresses, *map(np.int64, sizes)), options=body.options, shared_memory=body.shared,
+        image.half_norm, -(-steps // ATOM_STEPS), products.blocks, products.splits, *products.tiles,
+        c_struct(*products.among), products.n_points, rows.half_norm, radii.by_row, radii.by_tile, tile_error,
+        into.row_group, into.point_group, survivors.capacity, survivors.ids, *bits, into.items, into.thresholds,
+        c_struct(*pairs), c_struct(*addresses, *map(np.int64, sizes)), options=body.options, shared_memory=body.shared,
     )  # fmt: skip
 
 
@@ -243,29 +229,22 @@ class _Body:
 
 
 @cache
-def _compiled(atoms: int, last_steps: int, kind: tuple[bool, ...], hopper: bool, gpu: int) -> _Body:
-    body = _body(atoms, last_steps, kind, hopper, gpu)
+def _compiled(steps: int, kind: tuple[bool, ...], hopper: bool, gpu: int) -> _Body:
+    body = _body(steps, kind, hopper, gpu)
     cuda_kernel(body.source, "append_survivors", *body.options).max_dynamic_shared_size_bytes = body.shared
     return body
 
 
 def source_of(
-    steps: int,
-    symmetric: bool = False,
-    between: bool = False,
-    local: bool = False,
-    int8: bool = False,
-    count: bool = False,
+    steps: int, symmetric: bool = False, between: bool = False, local: bool = False, int8: bool = False
 ) -> tuple[str, ...]:
     """Return the source and the options of the body that serves rows of `steps` instructions on the current GPU."""
-    atoms = -(-steps // ATOM_STEPS)
-    kind = symmetric, between, local, count, int8, False
-    body = _body(atoms, steps - (atoms - 1) * ATOM_STEPS, kind, is_hopper(), current_gpu())
+    body = _body(steps, (symmetric, between, local, False, int8, False), is_hopper(), current_gpu())
     return body.source, *body.options
 
 
-def _body(atoms: int, last_steps: int, kind: tuple[bool, ...], hopper: bool, gpu: int) -> _Body:
-    is_local = kind[2]
+def _body(steps: int, kind: tuple[bool, ...], hopper: bool, gpu: int) -> _Body:
+    atoms, is_local = -(-steps // ATOM_STEPS), kind[2]
     names = "RESIDENT_ATOMS", "LAST_STEPS", "SYMMETRIC", "BETWEEN_COMPONENTS", "LOCAL", "COUNT", "INT8", "BITS"
     more: tuple[str, ...]
     if hopper:
@@ -280,7 +259,7 @@ def _body(atoms: int, last_steps: int, kind: tuple[bool, ...], hopper: bool, gpu
         shared = _mma_bytes(resident, warps, stages)
         rows = threads = 32 * warps
         source, more = MMA, (f"-DWARPS={warps}", f"-DSTAGES={stages}")
-    values = resident, last_steps, *kind
+    values = resident, steps - (atoms - 1) * ATOM_STEPS, *kind
     options = (*more, *(f"-D{name}={int(value)}" for name, value in zip(names, values, strict=True)))
     return _Body(source, options, rows, threads, blocks, shared)
 
@@ -345,7 +324,7 @@ def quantize_rows(values: Array, scaling: Scaling, rows: Array, padded: int, ato
 
 
 class Fp16:
-    """The points as `quantize_rows` has them: float32 sums, which `bounds.accumulation_bound` bounds."""
+    """The points as `quantize_rows` has them: float32 sums, which `filter.accumulation_bound` bounds."""
 
     name = "fp16 tensor cores (fused)"
     sum_type = "float32"
@@ -364,7 +343,7 @@ class Fp16:
     def sure_terms(self, n_features: int, limit: float, metric: Metric) -> tuple[float, float, float]:
         """Return the radius, the norms' slack and the absolute slack of the test that a pair is surely within.
 
-        See `bounds.sure_radius`.
+        See `filter.sure_radius`.
         """
         radius, norm_slack = sure_radius(limit, n_features, self.scale, metric)
         return float(radius), float(norm_slack), ABSOLUTE_SLACK
@@ -504,7 +483,7 @@ TRIED_FEATURES, TRIED_STEPS = 2**10, 2**6  # features of the rows that are tried
 
 
 def fp16_keeps_bound() -> bool:
-    """Return whether the kernel's sums of fp16 products are as precise as `bounds.accumulation_bound` says.
+    """Return whether the kernel's sums of fp16 products are as precise as `filter.accumulation_bound` says.
 
     The kernel is tried once per process and GPU. The sums of int8 and of bits are exact and need no trial.
     """
@@ -516,7 +495,11 @@ def _fp16_keeps_bound(_hopper: bool, _gpu: int) -> bool:
     trial = Trial(TRIED_FEATURES)
     m, n = len(trial.rows), len(trial.points)
     with outside_pool(cuda()):  # since the pool may have a limit
-        rows, points = (_image(part) for part in (trial.rows, trial.points))
+        scaling, atoms = Scaling(cp.zeros(TRIED_FEATURES), 1.0), TRIED_STEPS // ATOM_STEPS
+        rows, points = (
+            quantize_rows(cp.asarray(part), scaling, cp.arange(len(part), dtype=cp.int32), BLOCK_ROWS, atoms)
+            for part in (trial.rows, trial.points)
+        )
         rows = QuantizedPoints(rows.y, cp.asarray(-trial.padded_thresholds(BLOCK_ROWS)), rows.error)
         points = QuantizedPoints(points.y, cp.zeros(BLOCK_ROWS, cp.float32), points.error)
         none = Radii(cp.zeros(BLOCK_ROWS, cp.float32), cp.zeros(BLOCK_ROWS // TILE, cp.float32))
@@ -524,9 +507,3 @@ def _fp16_keeps_bound(_hopper: bool, _gpu: int) -> bool:
         into = Destination(candidates, cp.zeros(1, cp.int32))
         append_survivors(Products(rows, 1, 1, (0, 1), n), points, TRIED_STEPS, none, none.by_tile, into)
         return trial.is_passed(candidates.ids.get(), candidates.count.get())
-
-
-def _image(values: np.ndarray) -> QuantizedPoints:
-    """Return the image of a block of rows whose values fp16 holds."""
-    scaling, ids = Scaling(cp.zeros(TRIED_FEATURES), 1.0), cp.arange(len(values), dtype=cp.int32)
-    return quantize_rows(cp.asarray(values), scaling, ids, BLOCK_ROWS, TRIED_STEPS // ATOM_STEPS)

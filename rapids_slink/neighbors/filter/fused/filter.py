@@ -14,8 +14,7 @@ import numpy as np
 from rapids_slink.forced import forced
 from rapids_slink.metrics import WORD_BITS, Metric
 from rapids_slink.neighbors.exact import Candidates, ExactPoints, Groups, candidate_capacity
-from rapids_slink.neighbors.filter import ProductFilter, TileFilter
-from rapids_slink.neighbors.filter.bounds import QuantizedPoints, Scaling, radius_terms
+from rapids_slink.neighbors.filter import ProductFilter, QuantizedPoints, Scaling, TileFilter, radius_terms
 from rapids_slink.neighbors.filter.fused import (
     ATOM_STEPS,
     BLOCK_ROWS,
@@ -235,10 +234,11 @@ class ImageFilter(TileFilter):
     def _listed_pairs(
         self, items: Any, radii: Radii, thresholds: Any, capacity: int, components: tuple[Any, Any] = (None, None)
     ) -> Any:
-        """Return the pairs that pass, (3, pairs) int32; None if there are more than `capacity`.
+        """Return the pairs of work items that pass, (3, pairs) int32; None if there are more than `capacity`.
 
-        Where tiles have points of several components, `components` are the component of each point and the numbers of
-        the components' pairs.
+        What is added to a row's radius is one of the `thresholds`, that of the item's component pair. Where tiles have
+        points of several components, `components` are the component of each point and the numbers of the components'
+        pairs.
         """
         image, counts = self.image(), cp.zeros(2, cp.uint64)  # found, and the next work item
         products = Products(image, len(items), 1, (0, 0), self.order.size)
@@ -330,11 +330,6 @@ class FusedFilter(ImageFilter, ProductFilter):
         terms = radius_terms(self.n_features, self.encoding.scale * self.encoding.stretch, metric)
         self.radius_struct = c_struct(*terms)
 
-    @staticmethod
-    def serves(n_features: int) -> bool:
-        """Return whether the current GPU has an encoding for this number of features."""
-        return n_features <= MAX_FEATURES or fp16_keeps_bound()
-
     @property
     def is_finest(self) -> bool:
         """Return whether no filter is finer.
@@ -416,26 +411,18 @@ class FusedFilter(ImageFilter, ProductFilter):
         self.arrange(order)
         try:
             thresholds = self.radii(upper, None, padded(upper.size, TILE)).by_row
-            pairs = self.pairs_of_items(items, thresholds, min(FIRST_PAIRS, max_pairs), components)
+            radii = Radii(self.image().error, None)
+            pairs = self._listed_pairs(items, radii, thresholds, min(FIRST_PAIRS, max_pairs), components)
             if pairs is None and max_pairs > FIRST_PAIRS:
-                pairs = self.pairs_of_items(items, thresholds, max_pairs, components)
+                pairs = self._listed_pairs(items, radii, thresholds, max_pairs, components)
             return pairs
         finally:
             self.arrange(before, far)
 
-    def pairs_of_items(
-        self, items: Any, thresholds: Any, capacity: int, components: tuple[Any, Any] = (None, None)
-    ) -> Any:
-        """Return the pairs of work items as `component_pairs` does, of the points as they are arranged.
-
-        The result is None if there are more than `capacity`. A row's radius is the sum of its own error and one of the
-        `thresholds`, that of its component pair.
-        """
-        return self._listed_pairs(items, Radii(self.image().error, None), thresholds, capacity, components)
-
     def pairs_within(self, items: Any, limit: float, capacity: int) -> Any:
         """Return the pairs of some work items that may be within `limit`: see `ImageFilter.pairs_within`."""
-        return self.pairs_of_items(items, self.radii(cp.full(1, limit), None, padded(1, TILE)).by_row, capacity)
+        threshold = self.radii(cp.full(1, limit), None, padded(1, TILE)).by_row
+        return self._listed_pairs(items, Radii(self.image().error, None), threshold, capacity)
 
     def count_within(
         self, items: Any, limits: tuple[float, float], capacity: int, filled_block: int
@@ -444,7 +431,7 @@ class FusedFilter(ImageFilter, ProductFilter):
 
         The result is these pairs and the number of those surely within the first limit, or None if there are more than
         `capacity` pairs to weigh. A pair comes once. Pairs of a point with itself or its fillers do not come;
-        `filled_block` is the block of rows that is filled up. See `pairs_of_items`.
+        `filled_block` is the block of rows that is filled up. See `_listed_pairs`.
         """
         image, counts = self.image(), cp.zeros(3, cp.uint64)  # found, surely within, and the next work item
         low, high = limits
@@ -466,7 +453,7 @@ class FusedFilter(ImageFilter, ProductFilter):
         self.largest_error = self.tile_error.max()
 
     def radii(self, bound: Array, error: Array, size: int) -> Radii:
-        """Return the `bounds.filter_radius` of rows with these bounds and errors, in one launch.
+        """Return the `filter.filter_radius` of rows with these bounds and errors, in one launch.
 
         If `error` is None, the rows have no errors.
         """

@@ -3,7 +3,7 @@
 //     wgmma.cu   Hopper: wgmma, 64 rows a warpgroup, fed by bulk copies
 //     mma.cu     all others: mma.sync, 32 rows a warp, fed by plain asynchronous copies
 //
-// bounds.py derives the test; here the largest of its tile of columns, E, is in place of error_j, and sums begin at -half_norm_j:
+// filter/__init__.py derives the test; here the largest of its tile of columns, E, is in place of error_j, and sums begin at -half_norm_j:
 //     product - half_norm_j >= half_norm_i - (radius_i + E)^2.
 // The rows of the product are the queries, its columns the points.
 //
@@ -40,7 +40,7 @@
 // largest of their pairs, and what passes is tested again with that of its own pair, by `pairs`, the earlier point as the row.
 //
 // COUNT: as BETWEEN_COMPONENTS, and pairs that are surely within a limit are counted in place of appended, at the place after
-// `count`. `threshold` has what is added to the rows' radii, `bounds.sure_radius` and its slacks, and the block of rows that is
+// `count`. `threshold` has what is added to the rows' radii, `filter.sure_radius` and its slacks, and the block of rows that is
 // filled up; tile_radius has each tile's largest half norm. Where points may meet themselves or come again, the later position is
 // the column.
 //
