@@ -1,8 +1,9 @@
 """``python -m bench.choice --device cpu|cuda``: whether the chosen way is about as fast as each that can be prescribed.
 
 Each case is fitted, or its pairs are found, in the way that the package chooses and then in others. Each other way is
-stopped at `STOPPED` times the chosen one's time. The exit status is 1 if a chosen way takes more than `LIMIT` times the
-best plus `SLACK`. On a CPU the time is that of all its processors, which hardly depends on what else the machine does.
+stopped at `STOPPED` times the chosen one's time. A way has a dash if it was stopped, or if memory refuses it. The exit
+status is 1 if a chosen way takes more than `LIMIT` times the best plus `SLACK`, or if a way fails. On a CPU the time is
+that of all its processors, which hardly depends on what else the machine does.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ import argparse
 import multiprocessing
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,7 +28,7 @@ LIMIT, SLACK = 1.5, 0.002
 #: A way is stopped after this number of times the chosen one's time, plus the seconds that reading kernels may take.
 STOPPED, READING = 3.0, 60.0
 #: Seconds in which calls are repeated; the least counts.
-REPEATED = 0.5
+REPEATED = 0.2
 #: A call with this number of rows compiles the kernels before a call is timed.
 FIRST_ROWS = 3000
 SEED = cases.SEED
@@ -144,18 +145,34 @@ QUICK = (
 # ---------------------------------------------------------------------------------------------------- the measurement
 
 
-def serve(connection: Any, name: str, device: str) -> None:
-    """Answer ways with the least seconds of a case's calls and what they say was taken, in a process of its own.
+class Answer(NamedTuple):
+    """The least seconds of a way's calls, infinite if it was stopped or has too little memory, and what was taken."""
 
-    Each answer follows a None, which is sent once the kernels are read.
+    seconds: float
+    taken: str = ""
+    error: str = ""
+
+
+def serve(connection: Any, name: str, device: str) -> None:
+    """Answer ways with what a case's calls take, in a process of its own.
+
+    A None is sent once the kernels are read, and then the `Answer`.
     """
+    from rapids_slink.runtime.memory import DeviceMemoryError
+
     case = CASES[name]
     rows = case.rows(case.sizes[device == "cuda"])
     while True:
         ways = connection.recv()
-        called(case, rows[:FIRST_ROWS], ways, device)
-        connection.send(None)  # the kernels are read
-        connection.send(measured(partial(called, case, rows, ways, device), device))
+        try:
+            called(case, rows[:FIRST_ROWS], ways, device)
+            connection.send(None)  # the kernels are read
+            answer = measured(partial(called, case, rows, ways, device), device)
+        except DeviceMemoryError:
+            answer = Answer(np.inf)
+        except Exception as error:  # the other ways can be compared all the same
+            answer = Answer(np.inf, error=f"{type(error).__name__}: {error}")
+        connection.send(answer)
 
 
 def called(case: Case, rows: Any, ways: dict[str, Any], device: str) -> str:
@@ -173,8 +190,8 @@ def called(case: Case, rows: Any, ways: dict[str, Any], device: str) -> str:
     return f"{report.get('way', '')}, {report.get('neighbors', {}).get('filter', '')}{joined}".strip(", ")
 
 
-def measured(call: Callable[[], str], device: str) -> tuple[float, str]:
-    """Return the least seconds of two calls or more, of which the first may read kernels, and the last one's result."""
+def measured(call: Callable[[], str], device: str) -> Answer:
+    """Return the least seconds of two calls or more, of which the first may read kernels, and what the last took."""
     clock = time.process_time if device == "cpu" else time.perf_counter
     seconds: list[float] = []
     begun = time.perf_counter()
@@ -182,19 +199,19 @@ def measured(call: Callable[[], str], device: str) -> tuple[float, str]:
         start = clock()
         taken = call()
         seconds.append(clock() - start)
-    return min(seconds), taken
+    return Answer(min(seconds), taken)
 
 
 class Worker:
-    """A process that measures a case, which is started again after it was stopped."""
+    """A process that measures a case, which is started again after it has ended."""
 
     def __init__(self, name: str, device: str) -> None:
         self.how = name, device
         self.process: Any = None
         self.waited = 0.0  # seconds until the chosen way's answer: more than its own on a busy machine
 
-    def seconds(self, ways: dict[str, Any], limit: float | None = None) -> tuple[float, str]:
-        """Return the seconds of a way, infinite if it takes more than a limit, and what was taken."""
+    def answer(self, ways: dict[str, Any], limit: float | None = None) -> Answer:
+        """Return what a way takes, up to a limit of its seconds."""
         if self.process is None:
             context = multiprocessing.get_context("forkserver")
             context.set_forkserver_preload(["bench.cases", "rapids_slink.api"])
@@ -203,17 +220,21 @@ class Worker:
             self.process.start()
             theirs.close()
         self.connection.send(ways)
-        if limit is None:
-            self.connection.recv()
-            begun = time.perf_counter()
-            answer = self.connection.recv()
-            self.waited = time.perf_counter() - begun
-            return answer
-        for waits in (READING + limit, limit + REPEATED):
-            if not self.connection.poll(waits):
+        for waits in (READING, REPEATED):
+            begun, answer = time.perf_counter(), None
+            try:
+                if self.connection.poll(limit and limit + waits):
+                    answer = self.connection.recv()
+                else:
+                    self.stop()
+                    return Answer(np.inf)
+            except EOFError:
                 self.stop()
-                return np.inf, ""
-            answer = self.connection.recv()
+                return Answer(np.inf, error="the process ended")
+            if answer is not None:
+                break
+        if limit is None:
+            self.waited = time.perf_counter() - begun
         return answer
 
     def stop(self) -> None:
@@ -224,48 +245,57 @@ class Worker:
             self.process = None
 
 
-def compared(name: str, device: str) -> Iterator[tuple[str, float, str]]:
-    """Yield the chosen way's seconds and those of each other that ends in time, with what was taken."""
+def compared(name: str, device: str) -> dict[str, Answer]:
+    """Return what the chosen way takes, and each other.
+
+    The chosen way is measured again at the end if it seems slow: the first way that a GPU takes may be the slower for
+    it.
+    """
     worker = Worker(name, device)
     try:
-        chosen, taken = worker.seconds({})
-        yield "chosen", chosen, taken
+        answers = {"chosen": worker.answer({})}
         for way, ways in CASES[name].ways.items():
-            yield way, *worker.seconds(ways, STOPPED * worker.waited)
+            answers[way] = worker.answer(ways, STOPPED * worker.waited)
+        if not is_fast(answers):
+            answers["chosen"] = min(answers["chosen"], worker.answer({}))
     finally:
         worker.stop()
+    return answers
 
 
-def is_fast(seconds: dict[str, float]) -> bool:
+def is_fast(answers: dict[str, Answer]) -> bool:
     """Return whether the chosen way takes about as long as the best."""
-    return seconds["chosen"] <= LIMIT * min(seconds.values()) + SLACK
+    return answers["chosen"].seconds <= LIMIT * min(answers.values()).seconds + SLACK
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print a table of the cases, and return the exit status: 1 if a chosen way is slow."""
+    """Print a table of the cases, and return the exit status: 1 if a chosen way is slow, or if a way fails."""
     parser = argparse.ArgumentParser(prog="python -m bench.choice", description=__doc__.split("\n\n")[0])
     parser.add_argument("--device", choices=("cpu", "cuda"), required=True)
     parser.add_argument("--cases", nargs="+", default=list(CASES), choices=[*CASES, "quick"], metavar="CASE")
     given = parser.parse_args(arguments)
     names = [one for name in given.cases for one in (QUICK if name == "quick" else (name,))]
-    slow = []
-    print("| case | chosen, s | best, s | ratio | taken, and the best | ways, s |\n|---|---|---|---|---|---|")
-    for name in names:
-        rows = list(compared(name, given.device))
-        seconds = {way: time for way, time, _ in rows}
-        best, time_of_best, taken_by_best = min(rows, key=lambda row: row[1])
-        if not is_fast(seconds):
-            slow.append(name)
-        ratio = f"{seconds['chosen'] / time_of_best:.2f}{'' if is_fast(seconds) else ' SLOW'}"
-        of_ways = "; ".join(f"{way} {'-' if time == np.inf else f'{time:.4g}'}" for way, time, _ in rows[1:])
-        taken = f"{rows[0][2]}; {best}: {taken_by_best}"
-        print(f"| {name} | {seconds['chosen']:.4g} | {time_of_best:.4g} | {ratio} | {taken} | {of_ways} |", flush=True)
+    bad = []
     print(
-        f"\n{len(names) - len(slow)} of {len(names)} are about as fast as the best" + ("; slow: " if slow else ""),
-        end="",
+        "| case | chosen, s | best, s | ratio | taken, and the best | ways, s |\n|---|---|---|---|---|---|", flush=True
     )
-    print(*slow, sep=", ")
-    return 1 if slow else 0
+    for name in names:
+        answers = compared(name, given.device)
+        chosen, best = answers["chosen"], min(answers, key=lambda way: answers[way].seconds)
+        if not is_fast(answers) or any(answer.error for answer in answers.values()):
+            bad.append(name)
+        ratio = f"{chosen.seconds / answers[best].seconds:.2f}{'' if is_fast(answers) else ' SLOW'}"
+        ways = "; ".join(
+            f"{way} {error or ('-' if seconds == np.inf else f'{seconds:.4g}')}"
+            for way, (seconds, _, error) in answers.items()
+            if way != "chosen" or error
+        )
+        taken = f"{chosen.taken}; {best}: {answers[best].taken}"
+        row = f"| {name} | {chosen.seconds:.4g} | {answers[best].seconds:.4g} | {ratio} | {taken} | {ways} |"
+        print(row, flush=True)
+    print(f"\n{len(names) - len(bad)} of {len(names)} are about as fast as the best", end="; others: " * bool(bad))
+    print(*bad, sep=", ")
+    return 1 if bad else 0
 
 
 if __name__ == "__main__":

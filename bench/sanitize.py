@@ -23,13 +23,11 @@ from scipy.sparse import csr_matrix
 
 import rapids_slink
 from bench.trees import Tree, balanced, chain, random, star
-from rapids_slink.catalogue import catalogue_of, read_rows
 from rapids_slink.dendrogram import kernels as dendrogram_kernels
 from rapids_slink.dendrogram.condense import Condensed, Merges, columns_of, condense
 from rapids_slink.items.forest import forest_of_items
 from rapids_slink.items.search import all_distances
-from rapids_slink.items.sets import Sets
-from rapids_slink.items.sparse import SparseRows
+from rapids_slink.items.stored import Sets, SparseRows
 from rapids_slink.items.strings import Strings
 from rapids_slink.metrics import EUCLIDEAN, ITEM_METRICS, PRECOMPUTED, get_metric
 from rapids_slink.neighbors import neighbor_lists, prepare_search, trees
@@ -45,6 +43,7 @@ from rapids_slink.points import as_distances
 from rapids_slink.points.check import check_finite
 from rapids_slink.points.keys import groups_of
 from rapids_slink.points.output import on_host
+from rapids_slink.prediction import catalogue_of, read_rows
 from rapids_slink.report import Report
 from rapids_slink.runtime import cuda as launches
 from rapids_slink.runtime.device import CPU, Device, cuda, to_host

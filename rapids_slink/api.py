@@ -1,4 +1,4 @@
-"""The public functions: whole runs here; single stages and pairs from their modules.
+"""The public functions: whole runs here; single stages and pairs from `stages`.
 
 Each passes its input to the engine that serves it, one device or the cluster of a Dask client: see `engine_of`.
 """
@@ -11,8 +11,7 @@ from importlib.metadata import distributions
 from os import PathLike
 from typing import Any, Literal, Never
 
-from rapids_slink import groups as grouped
-from rapids_slink import pipeline
+from rapids_slink import planning
 from rapids_slink.dbscan import DBSCAN as DBSCAN
 from rapids_slink.dendrogram.cutting import MEANINGS, Cut
 from rapids_slink.duplicates import Duplicates as Duplicates
@@ -24,10 +23,6 @@ from rapids_slink.hierarchy import storage
 from rapids_slink.items import kind_of
 from rapids_slink.items.kind import without_features
 from rapids_slink.metrics import MetricName
-from rapids_slink.near_pairs import count_pairs as count_pairs
-from rapids_slink.near_pairs import iter_pairs as iter_pairs
-from rapids_slink.near_pairs import pairs as pairs
-from rapids_slink.near_pairs import to_csr as to_csr
 from rapids_slink.points import Scaled as Scaled
 from rapids_slink.points.keys import GroupBy
 from rapids_slink.points.output import is_collection
@@ -40,11 +35,15 @@ from rapids_slink.runtime.memory import free_memory as free_memory
 from rapids_slink.single_linkage import PARAMETERS, engine_of
 from rapids_slink.single_linkage import SingleLinkage as SingleLinkage
 from rapids_slink.stages import connect as connect
+from rapids_slink.stages import count_pairs as count_pairs
 from rapids_slink.stages import cut as cut
+from rapids_slink.stages import iter_pairs as iter_pairs
 from rapids_slink.stages import knn_graph as knn_graph
 from rapids_slink.stages import linkage as linkage
 from rapids_slink.stages import minimum_spanning_tree as minimum_spanning_tree
 from rapids_slink.stages import nearest_neighbors as nearest_neighbors
+from rapids_slink.stages import pairs as pairs
+from rapids_slink.stages import to_csr as to_csr
 from rapids_slink.version import __version__
 
 #: What the names of the packages begin with, whatever their builds for a version of CUDA are called.
@@ -225,9 +224,9 @@ def plan(
     settings = SingleLinkage(**{name: parameters[name] for name in PARAMETERS}, **unknown)._settings()
     if kind_of(settings.metric, X):
         raise ValueError(f"a plan is of rows of features, and {without_features(settings.metric)}")
-    if groups is None:
-        return pipeline.plan(X, settings)
-    return grouped.plan(X, replace(settings, groups=GroupBy(groups, dropna), friends_within=None))
+    if groups is not None:
+        settings = replace(settings, groups=GroupBy(groups, dropna), friends_within=None)
+    return planning.plan(X, settings)
 
 
 @with_hints(MEANINGS)

@@ -13,12 +13,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from rapids_slink import groups as grouped
 from rapids_slink.metrics import PRECOMPUTED, MetricName
-from rapids_slink.near_pairs import limit_of, require_one, task_of
 from rapids_slink.neighbors.within import PairTask
 from rapids_slink.points.check import column_values
-from rapids_slink.points.keys import GroupBy, check_keys, without_columns
+from rapids_slink.points.keys import GroupBy, check_keys, read_groups, without_columns
 from rapids_slink.points.output import (
     OutputKind,
     Rows,
@@ -35,6 +33,7 @@ from rapids_slink.runtime.device import Device, is_on_gpu, resolve, to_host
 from rapids_slink.runtime.memory import run_scope
 from rapids_slink.settings import metric_of
 from rapids_slink.single_linkage import PARAMETERS, SingleLinkage, engine_of
+from rapids_slink.stages import limit_of, require_one, task_of
 
 #: The rules that choose the rows that go.
 RULES = ("components", "ranked", "leaders")
@@ -215,8 +214,10 @@ class _Run:
                 goes = elsewhere >= 0
                 self.duplicate_of[goes], self.distance[goes] = ELSEWHERE, distance[goes]
         if groups is not None:
+            keys, metric = GroupBy(groups, dropna), self.task.metric
             with run_scope(self.device, self.task.memory_limit):
-                self.X, keyed = grouped.read_groups(self.X, GroupBy(groups, dropna), self.device)
+                self.X, keyed = read_groups(self.X, keys, metric, self.device, Report())
+            assert keyed is not None
             check_keys(keyed.number.size, self.n)
             group = to_host(keyed.number)
         if by is not None:

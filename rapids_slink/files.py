@@ -2,14 +2,14 @@
 
     files ──▶ pieces ──▶ blocks of near rows ──▶ components of each ──▶ packs of components ──▶ a rule ──▶ files
 
-Rows that are near a row of another table, whose files stand behind these, go first. Rows of one component alone can be
-near each other. So the components are found then: `deduplicate` finds those of a block and of the rows that visit it,
-which are joined. A rule by pairs takes packs of whole components, most of which are of a few rows. A component that is
-larger than memory is taken in chunks, by rank: a row of a later chunk goes to the nearest row of the earlier ones that
-counts, or of its own chunk.
+First those rows go that are near a row of another table, whose files stand behind these. Two near rows are in one
+component, so the components of the others are found next: `deduplicate` finds those of each block and of the rows that
+visit it, and they are joined. A rule by pairs then takes packs of whole components. Most components have few rows. One
+that is larger than memory is taken in chunks, by rank: a row of a later chunk goes to the nearest row that counts,
+among the earlier chunks and its own.
 
-All that is found is saved beside the output at once, by a file that is renamed to its name. So a file that is there is
-whole, and a run that was ended goes on behind the last one. The result depends on none of this.
+Each result is saved beside the output as soon as it is found, in a file that gets its name last. So a file that exists
+is whole, and a run that ended early goes on after the last one. The result depends on none of this.
 """
 
 import json
@@ -25,17 +25,27 @@ from typing import Any
 
 import numpy as np
 
-from rapids_slink.blocks import KEYS, Blocks, Pieces, Search, blocks_of_piece, boot, pivots_of_pieces, save, saved
 from rapids_slink.duplicates import MEANINGS, deduplicate, order_of, rule_of
 from rapids_slink.forced import forced
 from rapids_slink.hierarchy.storage import replace_file
 from rapids_slink.metrics import PRECOMPUTED, Metric, MetricName, surrogate_bound
-from rapids_slink.near_pairs import limit_of, require_one, task_of
 from rapids_slink.neighbors.choose import block_rows, is_searched_by_tree
 from rapids_slink.neighbors.pivots import radius_of
 from rapids_slink.neighbors.tiles import IN_ORDER, estimate_tiles
 from rapids_slink.neighbors.within import PairTask
-from rapids_slink.parquet import VectorFiles, on_all_cores
+from rapids_slink.parquet import (
+    KEYS,
+    Blocks,
+    Pieces,
+    Search,
+    VectorFiles,
+    blocks_of_piece,
+    boot,
+    on_all_cores,
+    pivots_of_pieces,
+    save,
+    saved,
+)
 from rapids_slink.pipeline import estimate_fit
 from rapids_slink.points.check import MAX_ROWS
 from rapids_slink.report import Report, with_hints
@@ -53,6 +63,7 @@ from rapids_slink.settings import Settings, metric_of
 from rapids_slink.single_linkage import engine_of
 from rapids_slink.spanning_tree import kernels
 from rapids_slink.spanning_tree.problem import Problem
+from rapids_slink.stages import limit_of, require_one, task_of
 
 #: The folder beside the output files in which an unfinished run keeps what it has found.
 UNFINISHED = ".unfinished"

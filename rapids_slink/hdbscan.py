@@ -511,8 +511,7 @@ class HDBSCAN(DensityHierarchy):
         [0, 1, 2]
         """
         self._require_own_tree("layers")
-        linkage = on_host(self.linkage_)
-        merges = condense.Merges(*(linkage[name].to_numpy() for name in COLUMNS))
+        merges = condense.Merges.of(on_host(self.linkage_))
         layers = np.array(condense.layers(merges, self.n_leaves_), np.int64).reshape(-1, len(condense.Layer._fields))
         names = ["min_cluster_size", *condense.Layer._fields[1:]]
         return self._output.frame(pd.DataFrame(dict(zip(names, layers.T, strict=True))))

@@ -13,9 +13,8 @@ from typing import Any, Never
 
 import numpy as np
 
-from rapids_slink import groups as grouped
 from rapids_slink import pipeline
-from rapids_slink.dendrogram.cutting import ClusterRule, Cut, GroupedCut
+from rapids_slink.dendrogram.cutting import ClusterRule
 from rapids_slink.items import kind_of
 from rapids_slink.items.forest import forest_of_items
 from rapids_slink.items.kind import Items, without_features
@@ -32,11 +31,11 @@ from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.queries import NearestEdges, NearestTask, read_together
 from rapids_slink.neighbors.within import Found, PairFrames, PairTask, check_names, room_for_pairs
 from rapids_slink.neighbors.within.nearest import nearest_of_pairs
-from rapids_slink.pipeline import attributes_of
+from rapids_slink.pipeline import attributes_of, within_groups
 from rapids_slink.pipeline import predict as predict
 from rapids_slink.points import Points
 from rapids_slink.points.check import column_values
-from rapids_slink.points.keys import Groups, check_keys, names_of
+from rapids_slink.points.keys import Groups, check_keys, read_groups
 from rapids_slink.points.output import OutputKind, column_names, is_dataframe, number_of_rows
 from rapids_slink.prediction import Fitted
 from rapids_slink.report import Report
@@ -54,11 +53,7 @@ def fit(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
 
 def append(X: Any, model: Fitted, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
     """Return the attributes of a model of items with further items; see `pipeline.append`."""
-    device = resolve(settings.device, X)
-    report = Report(device=device.name, metric=settings.metric.name, way="append")
-    with run_scope(device, settings.memory_limit):
-        fitted = _append(X, model, settings, rule, device, report)
-    return {**fitted, "report_": report}
+    return pipeline.append(X, model, settings, rule, _append)
 
 
 def nearest_rows(X: Any, Y: Any, task: PairTask, device: Device, **how: Any) -> tuple[Any, Any]:
@@ -141,44 +136,33 @@ def _check_settings(settings: Settings, rule: ClusterRule) -> None:
 
 
 def _fit(X: Any, settings: Settings, rule: ClusterRule, device: Device, report: Report) -> dict[str, Any]:
-    """Fit items or groups of items within a run; return what `pipeline.fit_points` or `groups.fit_groups` does."""
-    key_columns, groups, by_group = [], None, settings.groups is not None
-    if by_group:
-        key_columns = names_of(X, settings.groups.groups) or []
-        with report.stage("groups", device):
-            X, groups = grouped.read_groups(X, settings.groups, device)
+    """Fit items or groups of items within a run; return what `pipeline.fit_points` does."""
+    X, groups = read_groups(X, settings.groups, settings.metric, device, report)
     with report.stage("input", device):
         items, (points,) = read_items({"X": X}, settings.metric, device)
         n = len(items)
-        if groups is None:
-            number = device.xp.zeros(n, "int32")
-            rule.check_rows(n)
-            settings = settings.for_rows(n)
-        else:
+        if groups is not None:
             check_keys(groups.number.size, n)
-            number = groups.number
-            settings = replace(settings, min_samples=min(settings.min_samples, n))  # or all of a group
-            assert isinstance(rule, Cut)
-            rule = GroupedCut(rule, groups.keys, groups.sizes, groups.first)
-            rule.check_rows(n)
+            rule = within_groups(rule, groups)
+        rule.check_rows(n)
+        if groups is None:
+            number, settings = device.xp.zeros(n, "int32"), settings.for_rows(n)
+        else:
+            number, settings = groups.number, replace(settings, min_samples=min(settings.min_samples, n))
         if not settings.clipped or settings.min_samples > 1:
             report["min_samples"] = settings.min_samples
-    report["way"] = "groups" if by_group else "items"
+    report["way"] = "items" if groups is None else "groups"
     more = _kept(X, points, settings, device)
     tree = forest_of_items(items, number, settings, report)
-    if isinstance(rule, GroupedCut):
-        rule = replace(rule, merge_group=number[tree[0].columns["src"]])
     settings = replace(settings, prediction_data=False)
-    fitted = attributes_of(points, tree, (n, items.n_features), settings, rule, device, report)
-    if groups is not None and isinstance(rule, GroupedCut):
-        more |= grouped.attributes_of_groups(fitted["groups_"], groups, key_columns, rule.cut)
-    return {**fitted, **more}
+    return attributes_of(points, tree, (n, items.n_features), settings, rule, device, report, groups=groups) | more
 
 
 def _append(
     X: Any, model: Fitted, settings: Settings, rule: ClusterRule, device: Device, report: Report
 ) -> dict[str, Any]:
     """Add items to a model within a run, and return the attributes as `pipeline.append_points` does."""
+    report["way"] = "append"
     with report.stage("input", device):
         X = model.rows.columns_of(X)
         items, (old, new) = read_items({"the model": model.rows.values, "X": X}, settings.metric, device)
@@ -228,7 +212,7 @@ class NearItems(PairFrames):
         """Return the pairs of a range of rows, or their number alone if they are more than `room`; see `PairFrames`."""
         parts: list[Pairs] = []
         total = 0
-        for part in self._of_rows(rows, room):
+        for part in self._pairs_of_rows(rows, room):
             total += part[0].size
             parts = [*parts, part] if total <= room else []
         return Found(total) if total > room else Found(total, *one_of_each(parts, self.device))
@@ -236,17 +220,17 @@ class NearItems(PairFrames):
     def count(self, rows: slice) -> np.ndarray:
         """Count the pairs of a range of rows within each of the task's distances; see `PairFrames`."""
         xp, counts = self.device.xp, np.zeros(self.task.distances.size, np.int64)
-        for _, _, weight in self._of_rows(rows, room_for_pairs(self.device)):
+        for _, _, weight in self._pairs_of_rows(rows, room_for_pairs(self.device)):
             order = xp.searchsorted(xp.asarray(self.task.distances), weight, side="left")
             counts += np.array(xp.bincount(order, minlength=counts.size).tolist(), np.int64).cumsum()
         return counts
 
-    def _of_rows(self, rows: slice, room: float) -> Iterator[Pairs]:
+    def _pairs_of_rows(self, rows: slice, room: float) -> Iterator[Pairs]:
         """Yield the pairs of a range of rows, each once, in no order, in parts whose items' pairs fit into memory."""
         waiting = [rows]
         while waiting:
             part = waiting.pop()
-            pairs = self._of_items(part, room)
+            pairs = self._pairs_of_items(part, room)
             if pairs is None:
                 if part.stop - part.start == 1:
                     raise DeviceMemoryError(f"not enough memory for the pairs of row {part.start}")
@@ -263,7 +247,7 @@ class NearItems(PairFrames):
                 first = 0 if self.is_one else self.n_rows
                 yield src[kept], dst[kept] - np.int32(first), weight[kept]
 
-    def _of_items(self, rows: slice, room: float) -> Pairs | None:
+    def _pairs_of_items(self, rows: slice, room: float) -> Pairs | None:
         """Return the pairs of distinct items of which one has a copy among these rows; None if over `room`."""
         items, item_of_row, device = self.distinct.items, self.distinct.of_row, self.device
         limit, parts, count = float(self.task.distances[-1]), [], 0

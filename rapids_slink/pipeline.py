@@ -1,10 +1,9 @@
-"""The pipeline on one device: each stage's call, in order; the plan of a fit; the engine of `api`.
+"""The pipeline on one device: each stage's call, in order; the engine of `api`.
 
 The functions of the engine find the device, open a run, and return results in the caller's type. `distributed` has the
 same functions for the cluster of a Dask client.
 """
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -16,10 +15,9 @@ import numpy as np
 from rapids_slink import dendrogram as dendrograms
 from rapids_slink import graph, neighbors
 from rapids_slink.dendrogram import build_linkage, cutting, soonest
-from rapids_slink.dendrogram.cutting import SERIES_NAMES, ClusterRule, Cut, FlatClusters, StableClusters
-from rapids_slink.metrics import PRECOMPUTED, Metric, Rows, distances
-from rapids_slink.neighbors import DEFAULT_NEIGHBORS, estimate_search, queries, tree_class
-from rapids_slink.neighbors import within as near_pairs
+from rapids_slink.dendrogram.cutting import SERIES_NAMES, ClusterRule, Cut, FlatClusters, GroupedCut, StableClusters
+from rapids_slink.metrics import PRECOMPUTED, Metric, distances
+from rapids_slink.neighbors import estimate_search, queries, within
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.task import equal_slices
 from rapids_slink.neighbors.within.nearest import nearest_earlier, nearest_elsewhere
@@ -28,31 +26,25 @@ from rapids_slink.points import Following, Points, as_distances, as_points, is_s
 from rapids_slink.points.check import (
     MAX_ROWS,
     Codes,
-    as_integer,
     check_finite,
-    check_shape,
     check_weights,
     column_values,
     require_columns,
 )
-from rapids_slink.points.keys import Groups
+from rapids_slink.points.keys import KEPT_BYTES, Groups, check_keys, check_values, read_groups
 from rapids_slink.points.output import OutputKind, library_of
 from rapids_slink.prediction import Fitted, centroids, core_distances, medoids
 from rapids_slink.report import Report, counted
 from rapids_slink.runtime.compiling import compiling_bar
-from rapids_slink.runtime.device import CPU, Array, Device, on_current_gpu, resolve, to_host
+from rapids_slink.runtime.device import Array, Device, on_current_gpu, resolve, to_host
 from rapids_slink.runtime.frames import Later, PreallocatedFrame
 from rapids_slink.runtime.memory import (
-    DeviceMemoryError,
     MemoryEstimate,
     check_memory,
     copy_out,
-    current_run,
     outside_pool,
     release_cached,
-    required_bytes,
     run_scope,
-    size_text,
 )
 from rapids_slink.settings import Settings, parameters_of
 from rapids_slink.spanning_tree.boxes import estimate_friends, label_friends
@@ -71,18 +63,20 @@ from rapids_slink.spanning_tree.graphs import (
 from rapids_slink.spanning_tree.lists import estimate_appended, list_length, tree_of_appended
 from rapids_slink.spanning_tree.problem import Problem, Tree, reported_cores, weighted_problem
 from rapids_slink.spanning_tree.relational import connect_graph
-from rapids_slink.spanning_tree.ways import SharedLists, compile_for, estimate_tree, prepared_ways, tree_of_rows, way_of
+from rapids_slink.spanning_tree.ways import (
+    SharedLists,
+    compile_for,
+    estimate_groups,
+    estimate_tree,
+    forest_of_groups,
+    tree_of_rows,
+)
 
 #: A function that makes the tree of a problem's rows.
 Grow: TypeAlias = Callable[[Problem, Array, Report], Tree]
 #: A function that reads the rows of pairs, and the one that reads points.
-ReadPairs: TypeAlias = Callable[..., near_pairs.PairFrames]
-READ_POINTS = near_pairs.NearPairs.read
-#: The number of rows of the sample that stands for points of which only the shape is known.
-SAMPLE_ROWS = 2**11
-#: A plan predicts the time of all rows from a sample whose tree takes at least LEAST_TIMED seconds. BY_BOXES are the
-#: filters that are trees of boxes.
-LEAST_TIMED, BY_BOXES = 0.2, ("k-d tree", "bounding volume hierarchy")
+ReadPairs: TypeAlias = Callable[..., within.PairFrames]
+READ_POINTS = within.NearPairs.read
 #: The bytes of a listed neighbour.
 LIST_BYTES = 12
 #: The bytes of a row's results, which a GPU copies out of the run's pool: merges, edges and labels.
@@ -104,32 +98,13 @@ def fit(X: Any, settings: Settings, rule: ClusterRule, fit_rows: Any = None) -> 
     return {**fitted, "report_": report}
 
 
-def plan(X: Any, settings: Settings, plan_rows: Any = None) -> Report:
-    """Return the report of `api.plan`, which `plan_rows` writes, by default `plan_points`."""
-    device = resolve(settings.device, *([] if is_shape(X) else [X]))
-    report = Report(device=device.name, metric=settings.metric.name)
-    with run_scope(device, settings.memory_limit):
-        (plan_rows or plan_points)(X, settings, device, report)
-    return report
-
-
-def append(X: Any, model: Fitted, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
-    """Return the attributes of a model with further rows."""
+def append(X: Any, model: Fitted, settings: Settings, rule: ClusterRule, append_rows: Any = None) -> dict[str, Any]:
+    """Return the attributes of a model with further rows, which `append_rows` adds, by default `append_points`."""
     device = resolve(settings.device, X, model.rows.values)
     report = Report(device=device.name, metric=settings.metric.name)
     with run_scope(device, settings.memory_limit):
-        fitted = append_points(X, model, settings, rule, device, report)
+        fitted = (append_rows or append_points)(X, model, settings, rule, device, report)
     return {**fitted, "report_": report}
-
-
-def select(X: Any, settings: Settings, rules: list[StableClusters], samples: list[int]) -> tuple[Any, Points]:
-    """Return the labels of clusters by each rule, of the tree of each number of samples, and the points.
-
-    The labels are a frame of int32 columns, which are numbered rule by rule.
-    """
-    device = resolve(settings.device, X)
-    with run_scope(device, settings.memory_limit), compiling_bar(settings.progress is True):
-        return select_points(X, settings, rules, samples, device)
 
 
 def predict(answer: Callable[..., Any], X: Any, rows: Any, device: str, memory_limit: Any) -> tuple[Any, Report]:
@@ -167,7 +142,7 @@ def nearest_neighbors(X: Any, Y: Any, task: queries.NearestTask, device: str) ->
         return queries.nearest_neighbors(X, Y, task, chosen)
 
 
-def pairs(X: Any, Y: Any, task: near_pairs.PairTask, device: str, read: ReadPairs = READ_POINTS) -> Any:
+def pairs(X: Any, Y: Any, task: within.PairTask, device: str, read: ReadPairs = READ_POINTS) -> Any:
     """Return the pairs of rows, which `read` reads, within a distance as a frame; see `api.pairs`."""
     chosen = resolve(device, X, Y)
     with run_scope(chosen, task.memory_limit):
@@ -175,7 +150,7 @@ def pairs(X: Any, Y: Any, task: near_pairs.PairTask, device: str, read: ReadPair
         return near.frame(slice(0, near.n_rows))
 
 
-def count_pairs(X: Any, Y: Any, task: near_pairs.PairTask, device: str, read: ReadPairs = READ_POINTS) -> Any:
+def count_pairs(X: Any, Y: Any, task: within.PairTask, device: str, read: ReadPairs = READ_POINTS) -> Any:
     """Count the pairs of rows, which `read` reads, within each of the task's distances; see `api.count_pairs`."""
     chosen = resolve(device, X, Y)
     with run_scope(chosen, task.memory_limit):
@@ -184,7 +159,7 @@ def count_pairs(X: Any, Y: Any, task: near_pairs.PairTask, device: str, read: Re
 
 
 def iter_pairs(
-    X: Any, Y: Any, task: near_pairs.PairTask, rows: int, device: str, read: ReadPairs = READ_POINTS
+    X: Any, Y: Any, task: within.PairTask, rows: int, device: str, read: ReadPairs = READ_POINTS
 ) -> Iterator[Any]:
     """Return an iterator over frames of the pairs of `rows` rows at a time; see `api.iter_pairs`.
 
@@ -204,19 +179,19 @@ def iter_pairs(
     return frames()
 
 
-def nearest_rows(X: Any, Y: Any, task: near_pairs.PairTask, device: Device, **how: Any) -> tuple[Any, Any]:
+def nearest_rows(X: Any, Y: Any, task: within.PairTask, device: Device, **how: Any) -> tuple[Any, Any]:
     """Return the nearest earlier row within a distance of each row, or that of Y: see `neighbors.within.nearest`."""
     with run_scope(device, task.memory_limit):
-        points = near_pairs.read_pairs(X, Y, task, device)
+        points = within.read_pairs(X, Y, task, device)
         if points.is_one:
             return nearest_earlier(points, task, device, **how)
         return nearest_elsewhere(points, task, device)
 
 
-def pair_distances(X: Any, ends: tuple[Any, Any], task: near_pairs.PairTask, device: Device) -> Any:
+def pair_distances(X: Any, ends: tuple[Any, Any], task: within.PairTask, device: Device) -> Any:
     """Return the distances of m pairs of rows of X, (m,) float64; `ends` are two (m,) int32 arrays. All on the host."""
     with run_scope(device, task.memory_limit):
-        return near_pairs.distances_between(near_pairs.read_pairs(X, None, task, device), ends, task.metric, device)
+        return within.distances_between(within.read_pairs(X, None, task, device), ends, task.metric, device)
 
 
 def connect(graph: Any, X: Any, *, certified: bool, metric: Metric, device: str, memory_limit: Any) -> Any:
@@ -260,23 +235,29 @@ def cut(linkage: Any, parameters: cutting.CutParameters, n_leaves: Any) -> Any:
 
 
 def fit_points(X: Any, settings: Settings, rule: ClusterRule, device: Device, report: Report) -> dict[str, Any]:
-    """Cluster points on one device, within a run; return the fitted model's attributes."""
+    """Cluster points, or those of each group, on one device, within a run; return the fitted model's attributes."""
+    X, groups = read_groups(X, settings.groups, settings.metric, device, report)
+    if groups is not None:
+        rule = within_groups(rule, groups)
 
     def estimate(n: int, d: int, itemsize: int) -> MemoryEstimate:
         problem = Problem(settings, device, n, d, itemsize)
+        if groups is not None:
+            return estimate_fit_of_groups(problem, groups)
         if device.is_gpu:
             compile_for(problem)
         return estimate_fit(problem)
 
     with report.stage("input", device):
         weighted = settings.weights is not None
-        points, edges = read_points(X, settings, device, estimate)
+        points, edges = read_points(X, settings, device, estimate, groups)
         n, d = points.values.shape if edges is None else 2 * (edges.n_nodes,)
         settings = settings.of_columns(points.names, d)
         rule.check_rows(n)
         index = None if edges is not None and is_graph(X) else points.index  # a graph's index is that of its nodes
         weights = check_weights(settings.weights, n, device, index=index) if weighted else None
-        settings = settings.for_rows(n if weights is None else int(weights.sum()))
+        if groups is None:  # else each group takes what it has rows for
+            settings = settings.for_rows(n if weights is None else int(weights.sum()))
         if not settings.clipped or settings.min_samples > 1:
             report["min_samples"] = settings.min_samples
     problem = Problem(settings, device, n, d, points.values.dtype.itemsize)
@@ -287,7 +268,7 @@ def fit_points(X: Any, settings: Settings, rule: ClusterRule, device: Device, re
     if edges is None:
         if weighted and settings.min_samples > 1:
             problem, core = weighted_problem(points.values, weights, problem, report)
-        tree = tree_of_points(points.values, problem, report, tree_of_rows, core=core)
+        tree = tree_of_points(points.values, problem, report, tree_of_rows, core=core, groups=groups)
     else:
         with report.stage("spanning_tree", device):
             check_memory(device, estimate_given(edges.src.size, n, settings.min_samples), edges_text(edges))
@@ -295,13 +276,29 @@ def fit_points(X: Any, settings: Settings, rule: ClusterRule, device: Device, re
         report["way"] = "edges"
     if weighted:
         rule = rule.weighted(to_host(weights), None if core is None else to_host(core))
-    return attributes_of(points, tree, (n, d), settings, rule, device, report)
+    return attributes_of(points, tree, (n, d), settings, rule, device, report, groups=groups)
 
 
-def select_points(
+def within_groups(rule: ClusterRule, groups: Groups) -> GroupedCut:
+    """Return the rule that makes a cut within each group."""
+    assert isinstance(rule, Cut)
+    return GroupedCut(rule, groups.keys, groups.sizes, groups.first)
+
+
+def select(X: Any, settings: Settings, rules: list[StableClusters], samples: list[int]) -> tuple[Any, Points]:
+    """Return the labels of clusters by each rule, of the tree of each number of samples, and the points.
+
+    The labels are a frame of int32 columns, which are numbered rule by rule. One k-NN graph serves all trees, and each
+    tree serves all rules.
+    """
+    device = resolve(settings.device, X)
+    with run_scope(device, settings.memory_limit), compiling_bar(settings.progress is True):
+        return _select(X, settings, rules, samples, device)
+
+
+def _select(
     X: Any, settings: Settings, rules: list[StableClusters], samples: list[int], device: Device
 ) -> tuple[Any, Points]:
-    """Return what `select` returns, within a run: one k-NN graph serves all trees, and each tree serves all rules."""
     report, shared = Report(), SharedLists(max(samples))
     settings = replace(settings, min_samples=max(samples))
 
@@ -393,12 +390,16 @@ def attributes_of(
     device: Device,
     report: Report,
     is_own: bool = False,
+    groups: Groups | None = None,
 ) -> dict[str, Any]:
-    """Return the attributes of a model of n rows and d features, from its tree.
+    """Return the attributes of a model of n rows and d features, from its tree, or from the forest of its groups.
 
     `shape` is (n, d). With `is_own` the model may keep the points themselves, otherwise it copies them.
     """
     (tree, components), (n, d) = tree_and_components, shape
+    if groups is not None:
+        assert isinstance(rule, GroupedCut)
+        rule = replace(rule, merge_group=groups.number[tree.columns["src"]])
     release_cached()
     with report.stage("linkage", device):
         merges = build_linkage(tree if rule.merge_groups else soonest(tree, n), n, rule.merge_groups)
@@ -416,8 +417,14 @@ def attributes_of(
         else:
             linkage = Later(partial(merges.on, device), points.output)
             frames = {"linkage_": linkage, "mst_": Later(tree, points.output)}
-        sizes = size_attributes(n, d, components, points.names)
-        return kept | frames | flat_attributes(flat, points) | sizes
+        fitted = kept | frames | flat_attributes(flat, points) | size_attributes(n, d, components, points.names)
+        if isinstance(rule, GroupedCut) and groups is not None:
+            fitted |= {
+                "groups_": groups.in_types_of_tables(fitted["groups_"]),
+                "_key_columns_": groups.columns,
+                "_cut_per_group_": rule.cut.distance_threshold is None,
+            }
+        return fitted
 
 
 def attributes_of_friends(points: Points, problem: Problem, rule: Cut, report: Report) -> dict[str, Any]:
@@ -431,7 +438,7 @@ def attributes_of_friends(points: Points, problem: Problem, rule: Cut, report: R
     flat = cutting.large_clusters(labels, count, rule.parameters(n, 1), device.xp)
     with report.stage("output", device):
         later = LaterTree(copied(values, device), problem, report)
-        frames = {"linkage_": Later(later.linkage, points.output), "mst_": Later(later.tree, points.output)}
+        frames = {name: Later(partial(later.frame, name), points.output) for name in ("linkage_", "mst_")}
         with outside_pool(device):
             return frames | flat_attributes(flat, points) | size_attributes(n, values.shape[1], 1, points.names)
 
@@ -445,17 +452,10 @@ class LaterTree:
     def __init__(self, values: Array, problem: Problem, report: Report) -> None:
         self.values, self.report, self.lock = values, report, Lock()
         self.problem = replace(problem, settings=replace(problem.settings, friends_within=None))
-        self.frames: tuple[PreallocatedFrame, ...] = ()
+        self.frames: dict[str, PreallocatedFrame] = {}
 
-    def tree(self) -> PreallocatedFrame:
-        """Return the edges of the tree; the first call makes them."""
-        return self._frames()[0]
-
-    def linkage(self) -> PreallocatedFrame:
-        """Return the merges; the first call makes them."""
-        return self._frames()[1]
-
-    def _frames(self) -> tuple[PreallocatedFrame, ...]:
+    def frame(self, name: str) -> PreallocatedFrame:
+        """Return the edges, "mst_", or the merges, "linkage_"; the first call makes both."""
         problem, device, report = self.problem, self.problem.device, Report()
         with self.lock:
             if not self.frames:
@@ -464,10 +464,10 @@ class LaterTree:
                     tree, _ = tree_of_points(on_current_gpu(self.values), problem, report, tree_of_rows)
                     release_cached()
                     with report.stage("linkage", device):
-                        self.frames = tree, build_linkage(tree, problem.n)
+                        self.frames = {"mst_": tree, "linkage_": build_linkage(tree, problem.n)}
                 self.values = None
                 self.report.add(report)
-            return self.frames
+            return self.frames[name]
 
 
 def centers_of(points: Points, flat: FlatClusters, settings: Settings, device: Device) -> dict[str, Any]:
@@ -505,19 +505,21 @@ def copied(values: Array, device: Device) -> Array:
 
 
 def read_points(
-    X: Any, settings: Settings, device: Device, estimate: Following, checked: bool = True
+    X: Any, settings: Settings, device: Device, estimate: Following, groups: Groups | None = None
 ) -> tuple[Points, EdgeList | None]:
     """Return the points, or the given distances, on the device, and the given edges, if any; else None.
 
-    Raises DeviceMemoryError unless they and the later stages fit into memory. `checked` is the parameter of
-    `as_points`.
+    Raises DeviceMemoryError unless they and the later stages fit into memory. With `groups` only distances within a
+    group must be finite.
     """
     if settings.metric is PRECOMPUTED:
         return as_given(X, device, estimate, settings.weights is not None)
     missing, codes = settings.missing_values, None if settings.prediction_data else Codes()  # new rows have others
     points = as_points(
-        X, device, estimate, metric=settings.metric, missing_values=missing, codes=codes, checked=checked
+        X, device, estimate, metric=settings.metric, missing_values=missing, codes=codes, checked=groups is None
     )
+    if groups is not None:
+        check_values(points, groups, settings.metric, device)
     warn_of_distances(points.values, device)
     return points, None
 
@@ -559,24 +561,35 @@ def estimate_fit(problem: Problem, tree_estimate: MemoryEstimate | None = None) 
     return needed
 
 
+def estimate_fit_of_groups(problem: Problem, groups: Groups) -> MemoryEstimate:
+    """Estimate the bytes of a fit of groups, without the points; raise ValueError unless each row has a key."""
+    check_keys(groups.number.size, problem.n)
+    keeps_rows = problem.settings.prediction_data or problem.settings.gen_min_span_tree
+    row_bytes = KEPT_BYTES + problem.n_features * problem.itemsize * keeps_rows
+    return MemoryEstimate(row_bytes * problem.n) + estimate_groups(problem, groups.sizes)
+
+
 def tree_of_points(
     values: Array,
     problem: Problem,
     report: Report,
     grow: Grow,
-    alone: bool = True,
     core: Array = None,
     groups: Groups | None = None,
 ) -> Tree:
     """Return the exact minimum spanning tree over all pairs of points, in merge order, weighted by distances.
 
-    The points are (n, d); the second result is the number of trees. `alone` is the parameter of `metric_rows`, and
-    `groups` that of `reported_cores`. `core` is the result of `reported_cores`, if it is known.
+    The points are (n, d); the second result is the number of components of the k-NN graph. `core` is the result of
+    `reported_cores`, if it is known. With `groups` the result is the forest of a tree for each group.
     """
     metric, device = problem.metric, problem.device
     with report.stage("neighbors", device):
-        rows = metric_rows(metric, values, device, alone=alone, compact=True) if problem.n > 1 else values
-    tree, components = grow(problem.of_rows(rows), rows, report)
+        rows = metric_rows(metric, values, device, alone=groups is None, compact=True) if problem.n > 1 else values
+    if groups is None:
+        tree, components = grow(problem.of_rows(rows), rows, report)
+    else:
+        report["way"] = "groups"
+        tree, components = forest_of_groups(problem.of_rows(rows), rows, groups, values, report)
     with report.stage("neighbors", device):
         core = reported_cores(tree, values, rows, problem, groups) if core is None else core
     with report.stage("spanning_tree", device):
@@ -598,146 +611,3 @@ def within_distance(tree: PreallocatedFrame, max_distance: float | None) -> Prea
     xp = tree.device.xp
     count = int(xp.searchsorted(tree.columns["weight"], xp.asarray([max_distance], "float64"), side="right")[0])
     return PreallocatedFrame.of(tree.device, {name: column[:count] for name, column in tree.columns.items()})
-
-
-# ------------------------------------------------------------------------------------------------------ the plan
-
-
-def plan_points(X: Any, settings: Settings, device: Device, report: Report) -> None:
-    """Write into the report what a fit decides about points, or about a shape (n, d); within a run."""
-    problem: Problem | None = None
-    edges: EdgeList | None = None
-
-    def estimate(n: int, d: int, itemsize: int) -> MemoryEstimate:
-        nonlocal problem
-        problem = Problem(settings.for_rows(n), device, n, d, itemsize)
-        return estimate_fit(problem)
-
-    values: Any = None
-    try:
-        if is_shape(X):
-            n, d = (as_integer(size, "a size of the shape X") for size in X)
-            if min(n, d) < 0 or (settings.metric is PRECOMPUTED and n != d):
-                raise ValueError(f"X is no shape of points, or of a square matrix of distances: {X}")
-            check_shape((n, d), "X")
-            itemsize = 1 if settings.metric.rows.are_packed else 8
-            check_memory(device, estimate(n, d, itemsize), f"{counted(n, 'row')} of {counted(d, 'feature')}")
-        else:
-            points, edges = read_points(X, settings, device, estimate)
-            values = points.values
-        refused = ""
-    except DeviceMemoryError as error:
-        refused = str(error)
-    assert problem is not None
-    names = None if values is None else points.names
-    problem = replace(problem, settings=problem.settings.of_columns(names, problem.n_features))
-    if values is None and settings.metric is not PRECOMPUTED:
-        values = _sample(problem)
-    tree_estimate = None
-    if problem.finds_friends:
-        report["way"] = "friends"
-        report.count("neighbors", filter=tree_class(device).name)
-    elif edges is None:
-        tree_estimate = _prepared_estimate(problem, values, report)
-    else:
-        report["way"] = "edges"
-        tree_estimate = estimate_given(edges.src.size, edges.n_nodes, problem.settings.min_samples)
-    run = current_run()
-    copy = MemoryEstimate(run.estimate.peak - estimate_fit(problem).peak if run.estimate else 0)  # of X
-    whole = copy + estimate_fit(problem, tree_estimate)
-    report.pop("seconds", None)
-    peak = max(whole.preferred, run.reserved) + RESULT_BYTES * problem.n * device.is_gpu
-    report["memory"] = {"peak_bytes": peak}
-    is_timed = problem.n > 1 and settings.metric is not PRECOMPUTED and report["way"] != "friends"
-    if is_timed and not refused:
-        report["time"] = {"about_minutes": float(f"{expected_seconds(problem, values, report) / 60:.2g}")}
-    report["fits"] = not refused
-    if refused:
-        report["refused"] = refused
-        report["instead"] = "; ".join(_alternatives(problem, copy))
-
-
-def _prepared_estimate(problem: Problem, values: Array, report: Report) -> MemoryEstimate:
-    """Estimate the bytes of the tree by the first way that serves the points.
-
-    `values` is None for distances that are not there. The arrays of the way are freed at the end.
-    """
-    if values is None:
-        report["way"] = way_of(problem)
-        return estimate_tree(problem)
-    rows = values if problem.n == 1 else metric_rows(problem.metric, values, problem.device, compact=True)
-    return next(prepared_ways(problem.of_rows(rows), rows, report)).estimate()
-
-
-def expected_seconds(problem: Problem, values: Array, report: Report) -> float:
-    """Return the seconds of the tree, from those of two samples and from how much more work all rows are.
-
-    The work is n² pairs of rows, those that meet in blocks, or n log n visits if trees of boxes serve. A sample is of
-    the points, (m, d), or of others like them if these are fewer than n. Samples grow until one takes `LEAST_TIMED`
-    seconds.
-    """
-    by_boxes = report["way"] == "boxes" or report.get("neighbors", {}).get("filter") in BY_BOXES
-    n, device = problem.n, problem.device
-
-    def work(m: int) -> float:
-        return m * math.log2(m + 1) if by_boxes else float(m) * m
-
-    def seconds(m: int) -> float:
-        rows = values if m == len(values) else _sample(problem, m)
-        if m < len(values):
-            rows = values[device.asarray(np.sort(np.random.default_rng(0).permutation(len(values))[:m]))]
-        timed = Report()
-        tree_of_points(rows, replace(problem, n=m), timed, tree_of_rows)
-        return float(sum(timed["seconds"].values()) - timed["seconds"].get("compiling", 0.0))
-
-    m = min(n, max(SAMPLE_ROWS, 2 * problem.settings.min_samples))
-    seconds(m)  # which loads the kernels
-    last = seconds(m)
-    rate, whole = last / work(m), work(n)
-    if report["way"] == "blocks":
-        whole = 2.0 * report["neighbors"]["pairs_of_rows"]
-    while m < n and last < LEAST_TIMED:
-        before, fewer, m = last, m, min(n, 4 * m)
-        last = seconds(m)
-        rate = max(last - before, 0.0) / (work(m) - work(fewer))
-    return last + rate * max(whole - work(m), 0.0)
-
-
-def is_shape(X: Any) -> bool:
-    """Return whether this is (n, d) instead of points."""
-    return isinstance(X, tuple) and len(X) == 2 and all(np.ndim(size) == 0 for size in X)
-
-
-def _sample(problem: Problem, rows: int = SAMPLE_ROWS) -> Array:
-    """Return standard normal rows, or random booleans or bits, in place of points whose values are not known."""
-    n, d, rng = min(problem.n, rows), problem.n_features, np.random.default_rng(0)
-    if problem.metric.rows.are_packed:
-        return problem.device.asarray(rng.integers(0, 256, (n, d), "uint8"))
-    values = rng.standard_normal((n, d))
-    if problem.metric.rows is Rows.BOOLEAN:
-        values = (values > 0).astype(np.float64)
-    return problem.device.asarray(np.clip(values, -1, 1) if problem.metric.rows is Rows.SPHERE else values)
-
-
-def _alternatives(problem: Problem, copy: MemoryEstimate) -> Iterator[str]:
-    """Yield other parameters with which the fit, and the copy of X on the device before it, would fit into memory."""
-    settings = problem.settings
-    if settings.memory_limit is not None and _fits(replace(settings, memory_limit=None), problem, copy):
-        yield f"memory_limit={size_text(required_bytes(problem.device, copy + estimate_fit(problem)))!r}"
-    for k in range(settings.n_neighbors - 1 if settings.n_neighbors else DEFAULT_NEIGHBORS, 0, -1):
-        if _fits(replace(settings, n_neighbors=k), problem, copy):
-            yield f"n_neighbors={k}"
-            break
-    if problem.device.is_gpu and _fits(settings, replace(problem, device=CPU), copy):
-        yield "device='cpu'"
-    yield "a Dask collection, whose blocks wait outside the memory"
-
-
-def _fits(settings: Settings, problem: Problem, copy: MemoryEstimate) -> bool:
-    device = problem.device
-    with run_scope(device, settings.memory_limit):
-        try:
-            check_memory(device, copy + estimate_fit(replace(problem, settings=settings)), "")
-        except DeviceMemoryError:
-            return False
-        return True

@@ -102,6 +102,14 @@ class Settings:
         return self if min_samples == self.min_samples else replace(self, min_samples=min_samples)
 
 
+@dataclass(frozen=True)
+class DensityRule:
+    """When a row is core: the parameters of `DBSCAN`."""
+
+    eps: float  # the distance within which rows count, and core rows are connected
+    min_samples: float  # the least sum of the weights within it
+
+
 def metric_of(
     name: Any, p: Any = 2.0, missing: Any = None, box: Any = None, scales: Any = None, allow_precomputed: bool = False
 ) -> Metric:

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from rapids_slink import cannot_link as constrained
-from rapids_slink import groups, item_pipeline, pipeline
+from rapids_slink import item_pipeline, pipeline
 from rapids_slink.dendrogram import changes_of, kept_names
 from rapids_slink.dendrogram.cutting import (
     OUTLIER,
@@ -149,11 +149,9 @@ class PointHierarchy(RowEstimator, Hierarchy, Estimator):
         engine = engine_of(X, metric=settings.metric)
         if more:
             settings = replace(settings, **more)
-        if settings.groups is not None and engine is pipeline:
-            engine = groups
         if settings.cannot_link is not None:
             engine = constrained
-        if engine is not pipeline:  # which alone makes labels without a tree
+        if engine is not pipeline or settings.groups is not None:  # all other fits make a tree
             settings = replace(settings, friends_within=None)
         return self._take(engine.fit(X, settings, rule))
 

@@ -373,18 +373,18 @@ def _has_header(rows: list[list[str]], decimal: str, asked: Names | None) -> boo
     if asked is not None:
         if any(name in first for name in (*asked.index, *asked.columns, *asked.exclude, *asked.groups)):
             return True
-        raise ValueError(f"its first row, {','.join(first)[:50]!r}, may be a header: say --header or --no-header")
-    csv.writer(buffer, quoting=csv.QUOTE_ALL).writerow(first)
-    buffer.seek(0)
-    types = pd.read_csv(buffer, header=None, decimal=decimal).dtypes
-    is_text = [cell == "" or not pd.api.types.is_numeric_dtype(kind) for cell, kind in zip(first, types, strict=True)]
-    named = first[first[0] == "" :]
-    are_places = named == [str(i) for i in range(len(named))]  # pandas writes columns without names like this
-    if all(is_text) or (first[0] == "" and are_places):
-        return True
-    if any(is_text) or are_places:
-        raise ValueError(f"its first row, {','.join(first)[:50]!r}, may be a header: say --header or --no-header")
-    return False
+    else:
+        csv.writer(buffer, quoting=csv.QUOTE_ALL).writerow(first)
+        buffer.seek(0)
+        types = pd.read_csv(buffer, header=None, decimal=decimal).dtypes
+        is_text = [c == "" or not pd.api.types.is_numeric_dtype(kind) for c, kind in zip(first, types, strict=True)]
+        named = first[first[0] == "" :]
+        are_places = named == [str(i) for i in range(len(named))]  # pandas writes columns without names like this
+        if all(is_text) or (first[0] == "" and are_places):
+            return True
+        if not (any(is_text) or are_places):
+            return False
+    raise ValueError(f"its first row, {','.join(first)[:50]!r}, may be a header: say --header or --no-header")
 
 
 def _numbers(column: pd.Series) -> pd.Series:

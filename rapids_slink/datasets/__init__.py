@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from rapids_slink.trigonometry import EARTH_RADIUS as EARTH_RADIUS
+from rapids_slink.metrics import EARTH_RADIUS as EARTH_RADIUS
 
 
 def load_cities() -> pd.DataFrame:

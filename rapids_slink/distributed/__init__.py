@@ -7,7 +7,7 @@
 `max_distance` have no tree together (`Boxes` of within.py).
 
 Pairs within a distance are those of each two blocks that may be near each other (within.py): each two meet once, and a
-partition of pairs is made for each block. Groups of rows have their trees where their partitions are (groups.py).
+partition of pairs is made for each block. Groups of rows have their trees where their partitions are (trees.py).
 
 The results have the bits of one device, whatever the partitions and the workers are.
 """
@@ -24,9 +24,6 @@ from distributed import Future
 from rapids_slink import pipeline
 from rapids_slink.dendrogram.cutting import COLUMNS, ClusterRule, Cut, CutParameters
 from rapids_slink.distributed.cluster import MAX_BLOCKS, Run, free_for_task, on_worker, wanted_blocks, with_bytes
-from rapids_slink.distributed.density import check_settings
-from rapids_slink.distributed.density import fit_dbscan as fit_dbscan
-from rapids_slink.distributed.groups import fit_groups
 from rapids_slink.distributed.points import (
     Partitions,
     attributes,
@@ -39,6 +36,7 @@ from rapids_slink.distributed.points import (
 )
 from rapids_slink.distributed.trees import (
     fit_block,
+    fit_groups,
     fit_trees,
     lists_of_blocks,
     may_have_lists,
@@ -47,12 +45,14 @@ from rapids_slink.distributed.trees import (
 )
 from rapids_slink.distributed.within import (
     blocks_of_both,
+    check_settings,
     count_of_block,
     frame_of_pairs,
     near_blocks,
     pairs_of_block,
     pairs_within,
 )
+from rapids_slink.distributed.within import fit_dbscan as fit_dbscan
 from rapids_slink.forced import forced
 from rapids_slink.metrics import Metric
 from rapids_slink.neighbors import check_n_neighbors

@@ -278,20 +278,20 @@ def read_points(run: Run, X: Any, settings: Settings, name: str = "X") -> Partit
         )  # fmt: skip
         places |= {p: (g, i) for i, p in enumerate(group)}
 
-    def of_groups(what: str, function: Callable[..., Any], *args: Any) -> list[Future]:
+    def tasks_of_groups(what: str, function: Callable[..., Any], *args: Any) -> list[Future]:
         return [
             run.task(what, function, task, *args, index=(name, g), worker=holder)
             for g, (task, holder) in enumerate(zip(tasks, holders, strict=True))
         ]
 
     holders = [holder for _, holder in groups]
-    gathered = run.gather(of_groups("summary", getitem, "summary"))
+    gathered = run.gather(tasks_of_groups("summary", getitem, "summary"))
     holders = [summaries[0]["worker"] for summaries in gathered]
     read = [(group, task, holder) for (group, _), task, holder in zip(groups, tasks, holders, strict=True)]
     summaries: list[dict[str, Any]] = [gathered[g][i] for g, i in (places[p] for p in range(len(parts)))]
     sizes, index = [summary["rows"] for summary in summaries], None
     if names is not None:
-        indices = of_groups("index", getitem, "index")
+        indices = tasks_of_groups("index", getitem, "index")
         index = [(indices[g], i) for g, i in (places[p] for p in range(len(parts)))]
     check_shape((sum(sizes), len(names) if names is not None else X.shape[1]), name)
     starts = np.cumsum([0, *sizes]).tolist()

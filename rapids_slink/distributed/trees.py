@@ -14,7 +14,7 @@ tree of its own.
 Mutual reachability needs the core distances among all points first; they come from each row's merged lists, of a search
 within each block and one in each other block:
 
-    block i ──own_lists──▶ lists ──▶ bounds ──block_lists──▶ i's neighbours in j ──merge_lists──▶ lists of i
+    block i ──lists_in_block──▶ lists ──▶ bounds ──lists_in_block──▶ i's neighbours in j ──merge_lists──▶ lists of i
 
 The neighbours of a row in its own block bound the distances of its nearest neighbours among all rows. Lists are merged
 by (surrogate distance, id), which is the total order for one row. A list is three arrays: ids among all rows, -1 in
@@ -25,31 +25,44 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import getitem
+from time import perf_counter
 from typing import Any
 
+import numpy as np
 from distributed import Future
 
 from rapids_slink.dendrogram import build_linkage
-from rapids_slink.dendrogram.cutting import ClusterRule
+from rapids_slink.dendrogram.cutting import ClusterRule, Cut, GroupedCut
 from rapids_slink.distributed.cluster import Run, concatenate, on_worker, one_frame, pairs_of_workers, work
-from rapids_slink.distributed.points import Blocks, without_values
+from rapids_slink.distributed.points import (
+    Blocks,
+    Partitions,
+    attributes,
+    is_frame,
+    model_attributes,
+    read_points,
+    without_values,
+)
 from rapids_slink.metrics import distances
 from rapids_slink.neighbors import estimate_search, neighbor_lists, prepare_search
 from rapids_slink.neighbors.choose import is_searched_by_tree
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.task import PartLists, SearchTask
 from rapids_slink.ordering import edge_codes, sort_in_place, stable_order
-from rapids_slink.pipeline import estimate_fit, flat_attributes, tree_of_points, within_distance
-from rapids_slink.report import Report, counted
-from rapids_slink.runtime.device import Array, Device, is_on_gpu, resolve, to_host
+from rapids_slink.pipeline import estimate_fit, flat_attributes, size_attributes, tree_of_points, within_distance
+from rapids_slink.points.keys import GroupBy, names_of, numbered
+from rapids_slink.points.output import is_collection
+from rapids_slink.report import Report, counted, listed
+from rapids_slink.runtime.device import CPU, Array, Device, is_on_gpu, resolve, to_host
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame, frame_of
 from rapids_slink.runtime.memory import check_memory
 from rapids_slink.runtime.threads import Progress
 from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree.graphs import EdgeList, spanning_forest
 from rapids_slink.spanning_tree.lists import list_length
-from rapids_slink.spanning_tree.problem import Problem
-from rapids_slink.spanning_tree.ways import tree_of_rows, way_of
+from rapids_slink.spanning_tree.problem import Problem, reported_cores
+from rapids_slink.spanning_tree.ways import estimate_groups, forest_of_groups, tree_of_rows, way_of
 
 #: The number of trees whose edges are put together at a time.
 TREES_AT_ONCE = 8
@@ -66,7 +79,10 @@ def tree_of_blocks(run: Run, blocks: Blocks, pairs: list[tuple[int, int]], progr
     keepers = [run.worker(owner) for owner in owners]
     run.wait(blocks.rows)  # a GPU that searches would make the others wait for their pieces
     own = [run.task("lists", lists_of_block, settings, blocks.rows[b], index=(b,), worker=keepers[b]) for b in numbers]
-    cores: list[Any] = core_distances(run, blocks) if settings.min_samples > 1 else [None] * len(blocks)
+    cores: list[Any] = [None] * len(blocks)
+    if settings.min_samples > 1:
+        lists = lists_of_blocks(run, blocks, settings.min_samples)
+        cores = [run.task("core", cores_of_lists, settings, part, index=(b,)) for b, part in enumerate(lists)]
     here: list[Any] = [[blocks.rows[b], cores[b], own[b]] for b in numbers]
     met = {b for pair in pairs for b in pair}
     parts_of_tree = [*pairs, *((b,) for b in numbers if b not in met)]
@@ -245,16 +261,13 @@ def attributes_of_tree(
 MERGED = 8
 
 
-def core_distances(run: Run, blocks: Blocks) -> list[Future]:
-    """Return the `cores_of_lists` of the rows of each block, as futures."""
-    lists = lists_of_blocks(run, blocks, blocks.settings.min_samples)
-    return [run.task("core", cores_of_lists, blocks.settings, part, index=(b,)) for b, part in enumerate(lists)]
-
-
 def lists_of_blocks(run: Run, blocks: Blocks, k: int) -> list[Future]:
     """Return each row's k nearest others among all rows, as a future for each block."""
     settings, numbers = blocks.settings, range(len(blocks))
-    own = [run.task("own", own_lists, settings, blocks.rows[b], blocks.starts[b], k, index=(b,)) for b in numbers]
+    own = [
+        run.task("own", lists_in_block, settings, None, blocks.rows[b], blocks.starts[b], k, None, index=(b,))
+        for b in numbers
+    ]
     if len(blocks) == 1:
         return own
     bounds = [run.task("bound", last_weights, settings, part, index=(b,)) for b, part in enumerate(own)]
@@ -273,49 +286,38 @@ def search_blocks(
     first = name[-1] if own is not None else -1
     others = [b % count for b in range(first + 1, first + count + (own is None))]  # every call starts at another block
     for b in others:
-        lists.append(
-            run.task("neighbors", block_lists, settings, queries, blocks.rows[b], starts[b], k, bound, index=(*name, b))
-        )
+        rows, index = blocks.rows[b], (*name, b)
+        lists.append(run.task("neighbors", lists_in_block, settings, queries, rows, starts[b], k, bound, index=index))
         if len(lists) > MERGED or b == others[-1]:
             lists = [run.task("merge", merge_lists, settings, lists, k, index=(*name, b))]
     return lists[0]
 
 
 @on_worker
-def own_lists(device: Device, settings: Settings, rows: Array, start: int, k: int) -> Any:
-    """Return each row's nearest others in its own block, as lists of k."""
-    ids = device.xp.arange(len(rows), dtype="int32")
-    return _lists(device, settings, (rows, rows), start, k, SearchTask(ids, max(1, min(k, len(rows) - 1)), ids, ids))
-
-
-@on_worker
-def block_lists(
+def lists_in_block(
     device: Device, settings: Settings, queries: Array, rows: Array, start: int, k: int, upper: Array
 ) -> Any:
-    """Return the nearest rows of a block to each query, within the query's bound `upper` if there is one."""
-    xp = device.xp
-    ids, no_group = xp.arange(len(queries), dtype="int32"), xp.full(len(rows), -1, "int32")
-    task = SearchTask(ids, min(k, len(rows)), ids, no_group, upper)
-    return _lists(device, settings, (queries, rows), start, k, task)
+    """Return the nearest rows of a block to each query, as lists of k, within the query's bound `upper`, if any.
 
-
-def _lists(device: Device, settings: Settings, points: tuple[Any, Any], start: int, k: int, task: SearchTask) -> Any:
-    """Return the answer of a search task as lists of k."""
-    xp, metric, (queries, rows) = device.xp, settings.metric, points
-    n, d = rows.shape
-    m = None if queries is rows else len(queries)
+    Without queries they are the nearest others of each row of the block, whose first row has the number `start`.
+    """
+    xp, metric, (n, d), m = device.xp, settings.metric, rows.shape, None if queries is None else len(queries)
     estimate = estimate_search(n, d, rows.dtype.itemsize, k, device, n_queries=m, metric=metric)
     check_memory(device, estimate, f"a block of {n:,} rows")
-    prepared = [metric_rows(metric, part, device, alone=False) for part in ((rows,) if m is None else (rows, queries))]
-    ids, (weights, length) = xp.full((len(queries), k), -1, "int32"), xp.full((2, len(queries), k), xp.inf)
+    number = xp.arange(n if m is None else m, dtype="int32")
+    if m is None:
+        queries, prepared_queries, task = rows, None, SearchTask(number, max(1, min(k, n - 1)), number, number)
+    else:
+        prepared_queries = metric_rows(metric, queries, device, alone=False)
+        task = SearchTask(number, min(k, n), number, xp.full(n, -1, "int32"), upper)
+    prepared = metric_rows(metric, rows, device, alone=False)
+    ids, (weights, length) = xp.full((number.size, k), -1, "int32"), xp.full((2, number.size, k), xp.inf)
     if m is not None or n > 1:
-        queries = None if m is None else prepared[1]
-        search = prepare_search(prepared[0], device, Report(), queries=queries, metric=metric)
-        result = search.find(task)
+        result = prepare_search(prepared, device, Report(), queries=prepared_queries, metric=metric).find(task)
         at, place = xp.nonzero(result.ids >= 0)
         dst, weight = result.ids[at, place], result.weights[at, place]
         ids[at, place], weights[at, place] = dst + start, weight
-        length[at, place] = distances(metric, weight, (at, dst), points, device)
+        length[at, place] = distances(metric, weight, (at, dst), (queries, rows), device)
     return ids, weights, length
 
 
@@ -341,3 +343,191 @@ def cores_of_lists(device: Device, settings: Settings, lists: Any) -> Any:
 def last_weights(device: Device, settings: Settings, lists: Any) -> Any:
     """Return the surrogate distance of each list's last entry, infinite if the list is not full."""
     return device.xp.ascontiguousarray(lists[1][:, -1])
+
+
+# ------------------------------------------------------------------------------------------------------- groups of rows
+#
+# The trees of groups that lie whole in a partition are made where it is:
+#
+# partitions ──keys──▶ one table of groups ──▶ whole groups stay, the rows of others meet ──▶ trees ──▶ one forest
+
+
+#: The number of meetings for each worker. At a meeting the rows of groups that lie in several partitions come together.
+MEETINGS = 2
+
+
+def fit_groups(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
+    """Return the attributes of a model fitted with `Settings.groups`: a column, several, or a Dask Series."""
+    assert isinstance(rule, Cut)
+    X, settings, key_columns = _with_keys(X, settings)
+    report, start = Report(device="", metric=settings.metric.name), perf_counter()
+    with Run() as run:
+        with report.stage("input", CPU):
+            points = read_points(run, X, settings)
+            n, settings = points.n_rows, replace(points.settings, groups=None)
+            GroupedCut(rule, None, None, None).check_rows(n)
+            if not settings.clipped or settings.min_samples > 1:
+                report["min_samples"] = settings.min_samples
+            report["device"] = settings.device
+        with report.stage("groups", CPU):
+            tables, groups, meetings = _groups_of(run, points)
+        with report.stage("spanning_tree", CPU):
+            trees = _trees_of_partitions(run, points, settings, tables, groups, meetings)
+            run.wait(trees)
+        report["way"] = "groups"
+        layout, names, d = points.layout, points.names, points.n_features
+        results = run.task("linkage", _fit_forest, settings, rule, trees, groups, n)
+        del points, tables, groups, trees
+        fitted = attributes(run, results, layout)
+        components = fitted.pop("components")
+        report.add(fitted.pop("report_"))
+        report.count("cluster", **run.counts())
+    fitted |= size_attributes(n, d, components, names)
+    fitted |= {"_key_columns_": key_columns, "_cut_per_group_": rule.distance_threshold is None}
+    return model_attributes(fitted, layout, report, start)
+
+
+def _with_keys(X: Any, settings: Settings) -> tuple[Any, Settings, tuple[Any, ...]]:
+    """Return a frame with the keys as columns, settings that name them, and the columns of `X` that are keys."""
+    by = settings.groups
+    if not is_frame(X):
+        raise ValueError("groups of a Dask Array have no column: make a Dask DataFrame of it and the keys")
+    if is_collection(by.groups) and getattr(by.groups, "ndim", 0) == 1 and is_frame(by.groups):
+        name = by.groups.name
+        name = "group" if name is None or name in X.columns else name
+        return X.assign(**{name: by.groups}), replace(settings, groups=GroupBy([name], by.dropna)), ()
+    names = None if is_collection(by.groups) else names_of(X, by.groups)
+    if names is None:
+        others = [name for name in by.groups if name not in X.columns] if isinstance(by.groups, list) else []
+        got = f", and {others[0]!r} is not in [{listed(X.columns)}]" if others else ""
+        raise ValueError(f"groups of a Dask DataFrame must be a column, columns, or a Dask Series like it{got}")
+    return X, replace(settings, groups=GroupBy(names, by.dropna)), tuple(names)
+
+
+def _groups_of(run: Run, points: Partitions) -> tuple[list[Any], Any, list[list[int]]]:
+    """Return each partition's table of groups, the table of all groups, and the meetings of each partition's rows."""
+    filled, sizes = _filled_partitions(points), points.layout.sizes
+    tables = [run.task("keys", _table_of_keys, read, i, index=(p,), worker=holder) for p, read, i, holder in filled]
+    own = [run.task("key-table", getitem, table, 1, index=(p,)) for p, table in enumerate(tables)]
+    starts = [sum(sizes[:p]) for p, *_ in filled]
+    count = MEETINGS * max(1, len(run.workers))
+    groups = run.task("groups", _number_groups, own, starts, count)
+    (meetings,) = run.gather([run.task("meetings", getitem, groups, "meetings")])
+    return tables, groups, meetings
+
+
+def _filled_partitions(points: Partitions) -> list[tuple[int, Any, int, str | None]]:
+    """Return the partitions with rows: number, the task that read it, its place there, and who holds that."""
+    filled = [
+        (p, read, i, holder)
+        for group, read, holder in points.read
+        for i, p in enumerate(group)
+        if points.layout.sizes[p]
+    ]
+    return sorted(filled, key=lambda entry: entry[0])
+
+
+def _table_of_keys(read: dict[str, Any], i: int) -> tuple[Any, dict[str, Any]]:
+    """Return the number of each row's group in one partition, and a table of each group's key, rows and first row."""
+    groups = numbered(read["keys"][i], CPU)
+    return groups.number, {"keys": groups.keys, "sizes": groups.sizes, "first": groups.first}
+
+
+def _number_groups(tables: list[dict[str, Any]], starts: list[int], meetings: int) -> dict[str, Any]:
+    """Return the groups of all partitions, in order of first appearance.
+
+    ``numbers`` has the number of each partition's groups; ``sizes``, ``first`` and ``keys`` are those of `GroupedCut`;
+    ``meeting`` is where the rows of a group meet, -1 if they are all in one partition; ``meetings`` are those of each
+    partition's rows.
+    """
+    frames = [table["keys"] for table in tables]
+    groups, lengths = numbered(one_frame(frames), CPU), list(map(len, frames))
+    number, places = groups.number, groups.sizes
+    sizes = np.bincount(number, weights=np.concatenate([table["sizes"] for table in tables]))
+    first = np.concatenate([table["first"] + start for table, start in zip(tables, starts, strict=True)])[groups.first]
+    meeting = np.where(places > 1, np.arange(len(groups)) % meetings, -1)
+    numbers = np.split(number, np.cumsum(lengths)[:-1])
+    rows = sizes.astype(np.int64)
+    meetings_of_rows = [np.unique(meeting[part]).tolist() for part in numbers]
+    return {
+        "numbers": numbers, "starts": starts, "keys": groups.keys, "sizes": rows, "first": first, "meeting": meeting,
+        "meetings": meetings_of_rows,
+    }  # fmt: skip
+
+
+def _trees_of_partitions(
+    run: Run, points: Partitions, settings: Settings, tables: list[Any], groups: Any, meetings: list[list[int]]
+) -> list[Any]:
+    """Return the tasks of all trees: of each partition's groups that stay, and of those of each meeting."""
+    together: dict[tuple[int, int], list[Any]] = {}
+    for place, (p, read, i, holder) in enumerate(_filled_partitions(points)):
+        for at in meetings[place]:
+            through_host = at >= 0 and run.copies_through_host(settings)
+            piece = run.task(
+                "group-rows", _rows_that_meet, read, i, tables[place], groups, place, at, through_host, index=(p, at),
+                worker=holder,
+            )  # fmt: skip
+            together.setdefault((at, p if at < 0 else -1), []).append(piece)
+    return [
+        run.task("trees", _trees_of_groups, settings, pieces, points.dtype, index=place)
+        for place, pieces in sorted(together.items())
+    ]
+
+
+def _rows_that_meet(
+    read: dict[str, Any],
+    i: int,
+    table: tuple[Any, Any],
+    groups: dict[str, Any],
+    place: int,
+    at: int,
+    through_host: bool,
+) -> tuple[Any, np.ndarray, np.ndarray]:
+    """Return the values, groups and numbers of a partition's rows that go to a meeting, or that stay."""
+    group = groups["numbers"][place][table[0]]
+    rows = np.flatnonzero(groups["meeting"][group] == at)
+    values = read["values"][i]
+    values = values if rows.size == len(values) else values[rows]
+    numbers = (groups["starts"][place] + rows).astype(np.int32)
+    return to_host(values) if through_host else values, group[rows], numbers
+
+
+@on_worker
+def _trees_of_groups(device: Device, settings: Settings, pieces: list[Any], dtype: str) -> dict[str, Any]:
+    """Return the trees of all groups among these rows: edges numbered among all rows, and how they were made."""
+    values, group, numbers = (concatenate([piece[i] for piece in pieces], device) for i in range(3))
+    values, report, metric = values.astype(dtype, copy=False), Report(), settings.metric
+    (n, d), groups = values.shape, numbered(device.frames.DataFrame({"group": group}), device)
+    problem = Problem(settings, device, n, d, values.dtype.itemsize)
+    check_memory(device, estimate_groups(problem, groups.sizes), f"{counted(n, 'row')} of {counted(d, 'feature')}")
+    rows = metric_rows(metric, values, device, alone=False, compact=True)
+    forest, components = forest_of_groups(problem.of_rows(rows), rows, groups, values, report, numbers)
+    src, dst, weight = forest.columns.values()
+    core = reported_cores(forest, values, rows, problem, groups)
+    distance = distances(metric, weight, (src, dst), (values, values), device, core=core)
+    columns = {"src": numbers[src], "dst": numbers[dst], "weight": weight, "distance": distance, "group": group[src]}
+    report.pop("seconds", None)
+    return {"edges": frame_of(device, columns), "report": report, "components": components}
+
+
+@on_worker
+def _fit_forest(
+    device: Device, settings: Settings, rule: Cut, trees: list[dict[str, Any]], groups: dict[str, Any], n: int
+) -> dict[str, Any]:
+    """Return the attributes of n rows from the trees of all their groups."""
+    xp, report = device.xp, Report()
+    with report.stage("spanning_tree", device):
+        for part in trees:
+            report.add(part["report"])
+        edges = one_frame([part["edges"] for part in trees])
+        columns = {name: edges[name].values for name in edges}
+        order = stable_order(edge_codes(columns["src"], columns["dst"], xp), xp)
+        order = order[stable_order(columns["distance" if settings.metric.changes_order else "weight"][order], xp)]
+        ordered = {name: columns[name][order] for name in (*DISTANCE_COLUMNS, "group")}
+        forest = dict(zip(EDGE_TYPES, (ordered[name] for name in DISTANCE_COLUMNS), strict=True))
+        tree = within_distance(PreallocatedFrame.of(device, forest), settings.max_distance)
+    merge_group = ordered["group"][: len(tree.columns["src"])].astype("int32")
+    keys, sizes, first = groups["keys"], *(to_host(groups[name]) for name in ("sizes", "first"))
+    grouped_cut = GroupedCut(rule, keys, sizes, first, merge_group)
+    components = sum(part["components"] for part in trees)
+    return {**attributes_of_tree(device, grouped_cut, tree, n, report), "components": components}

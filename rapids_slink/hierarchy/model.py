@@ -15,7 +15,6 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, 
 import numpy as np
 import pandas as pd
 
-from rapids_slink.catalogue import catalogue_of, read_rows
 from rapids_slink.dendrogram import condense, cutting, reduce_outliers
 from rapids_slink.hierarchy import plotting, storage
 from rapids_slink.hierarchy.explorer import Explorer
@@ -38,6 +37,7 @@ from rapids_slink.points.output import (
     library_of,
     on_host,
 )
+from rapids_slink.prediction import catalogue_of, read_rows
 from rapids_slink.report import counted, did_you_mean, with_hints
 from rapids_slink.runtime.device import Array, device_of, on_current_gpu, resolve
 from rapids_slink.runtime.memory import TREE_BYTES, MemoryEstimate, check_memory, copy_out, run_scope, usual_errors

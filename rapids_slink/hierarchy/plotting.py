@@ -17,13 +17,13 @@ import numpy as np
 import pandas as pd
 
 from rapids_slink.hierarchy.exports import Exports, needs, to_scipy
+from rapids_slink.metrics import EARTH_RADIUS
 from rapids_slink.points import Points, as_points
 from rapids_slink.points.check import as_integer
 from rapids_slink.points.output import as_frame, is_collection, on_host
 from rapids_slink.report import counted, entry_text, in_words
 from rapids_slink.runtime.device import Array, device_of, is_on_gpu, to_host
 from rapids_slink.runtime.memory import usual_errors
-from rapids_slink.trigonometry import EARTH_RADIUS
 
 if TYPE_CHECKING:
     from rapids_slink.hierarchy.model import Hierarchy

@@ -9,8 +9,7 @@ One idea carries all kinds: rule pairs out by something that the package searche
 from typing import Any
 
 from rapids_slink.items.kind import Items
-from rapids_slink.items.sets import Sets, holds_sets
-from rapids_slink.items.sparse import SparseRows
+from rapids_slink.items.stored import Sets, SparseRows, holds_sets
 from rapids_slink.items.strings import Strings
 from rapids_slink.metrics import SET_METRICS, SPARSE_ROW_METRICS, Formula, Metric
 from rapids_slink.points import is_sparse

@@ -73,7 +73,7 @@ def edits_of_rows(strings: Any, rows: Array, points: slice) -> Array:
     (words, mask), (m, p) = _words(strings), (rows.size, points.stop - points.start)
     shared_memory = strings.n_characters * words * WARP * mask.itemsize
     if words > MOST_WORDS or shared_memory > MIN_SHARED_MEMORY:
-        return _of_pairs(strings, edits, rows, points)
+        return _pair_by_pair(strings, edits, rows, points)
     out, height, threads = cp.empty((m, p), strings.distance_type), constant(EDITS, "ROWS"), constant(EDITS, "THREADS")
     options = f"-DMASK={c_name(mask)}", f"-DWORDS={words}", f"-DCOUNT={c_name(out.dtype)}"
     launch_blocks(
@@ -85,10 +85,10 @@ def edits_of_rows(strings: Any, rows: Array, points: slice) -> Array:
 
 def differences_of_rows(strings: Any, rows: Array, points: slice) -> Array:
     """Return in how many places some strings differ from a range of them, as `edits_of_rows` does."""
-    return _of_pairs(strings, differences, rows, points)
+    return _pair_by_pair(strings, differences, rows, points)
 
 
-def _of_pairs(strings: Any, find: Callable[..., Array], rows: Array, points: slice) -> Array:
+def _pair_by_pair(strings: Any, find: Callable[..., Array], rows: Array, points: slice) -> Array:
     """Return the distances that a function finds pair by pair."""
     numbers = cp.arange(points.start, points.stop, dtype=cp.int32)
     src, dst = cp.repeat(rows, numbers.size), cp.tile(numbers, rows.size)
@@ -145,9 +145,9 @@ def sort_rows(_starts: Array, columns: Array, row: Array) -> Array:
 
 def hashed_bits(sets: Any, width: int, fit: bool) -> tuple[Array, Array]:
     """Return the bits to which each set's elements are hashed, and the numbers of ones; see `cpu`."""
-    n = len(sets)
+    n, options = len(sets), _row_options(sets)
     words, ones = cp.zeros((n, width // WORD_BITS), cp.uint64), cp.empty(n, cp.int64)
-    launch(ROWS, "put_bits", WARP * n, sets.starts, sets.columns, n, width, fit, words, ones, options=_of_rows(sets))
+    launch(ROWS, "put_bits", WARP * n, sets.starts, sets.columns, n, width, fit, words, ones, options=options)
     return words, ones
 
 
@@ -156,7 +156,7 @@ def hash_rows(rows: Any, seed: int) -> Array:
     out = cp.empty(len(rows), cp.uint64)
     launch(
         ROWS, "hash_rows", WARP * out.size, rows.starts, rows.columns, rows.values, out.size, seed, out,
-        options=_of_rows(rows),
+        options=_row_options(rows),
     )  # fmt: skip
     return out
 
@@ -164,7 +164,6 @@ def hash_rows(rows: Any, seed: int) -> Array:
 def sums_of_rows(stored: Any, rows: Array, points: slice) -> Array:
     """Return what some rows have in common with a range of them, (m, p), as `cpu.sums_of_rows` does."""
     (m, p), holders = (rows.size, points.stop - points.start), stored.holders
-    number = stored.column_numbers.astype("int32", copy=False)
     more: tuple[Any, ...] = ()
     name, dtype, width = "count_all_common", "int32", constant(ROWS, "COUNTED")
     if stored.values is not None:
@@ -172,8 +171,8 @@ def sums_of_rows(stored: Any, rows: Array, points: slice) -> Array:
         more = stored.columns, stored.values, holders.values, stored.n_features
     sums, across = cp.empty((m, p), dtype), -(-p // (width * constant(ROWS, "WARPS")))
     launch_blocks(
-        ROWS, name, (m, across), constant(ROWS, "THREADS"), stored.starts, number, holders.starts, holders.rows, rows,
-        points.start, p, sums, *more, options=_of_rows(stored),
+        ROWS, name, (m, across), constant(ROWS, "THREADS"), stored.starts, stored.column_numbers, holders.starts,
+        holders.rows, rows, points.start, p, sums, *more, options=_row_options(stored),
     )  # fmt: skip
     return sums
 
@@ -184,12 +183,12 @@ def compare_rows(how: str, rows: Any, src: Array, dst: Array) -> Array:
     out = cp.empty(m, dtype)
     launch(
         ROWS, how, threads * m, rows.starts, rows.columns, rows.values, src, dst, m, rows.n_features, out,
-        options=_of_rows(rows),
+        options=_row_options(rows),
     )  # fmt: skip
     return out
 
 
-def _of_rows(rows: Any) -> tuple[str, ...]:
+def _row_options(rows: Any) -> tuple[str, ...]:
     """Return the compiler's options for the kernels of rows."""
     column = f"-DCOLUMN={c_name(rows.columns.dtype)}"
     return (column,) if rows.values is None else (value_option(rows.values.dtype), column)

@@ -39,20 +39,20 @@ SMALL_GROUP = {"cpu": 64, "cuda": 256}
 MOST_KEYS = 1024
 #: The most seeds of hashes that are tried until only equal items have equal hashes.
 MOST_SEEDS = 8
-#: Items of which keys are made at a time.
+#: The number of items whose keys are made at a time.
 KEYED_ITEMS = 2**21
-#: Pairs of projections that are compared for a first range of rows. The share of candidates tells the next range.
+#: The pairs of projections that the first range of rows compares. Its share of candidates tells the next range.
 FIRST_PAIRS = {"cpu": 2**24, "cuda": 2**34}
-#: Pairs that are compared at a time, and their bytes.
+#: The most pairs that are compared at a time, and the bytes of each.
 MOST_PAIRS, PAIR_BYTES = {"cpu": 2**21, "cuda": 2**25}, 64
-#: The most rows whose distances from all items a core of a CPU finds at a time, the most bytes of these, and how many
-#: such blocks it takes to find them.
+#: A core of a CPU finds the distances of at most CPU_ROWS rows from all items at a time, in at most BLOCK_BYTES. The
+#: work on a block takes as much memory as BLOCKS of them.
 CPU_ROWS, BLOCK_BYTES, BLOCKS = 128, 2**24, 8
-#: Pairs that wait until the nearest are kept, and bytes of an entry of a list of the nearest.
+#: The most pairs that wait before the nearest are chosen, and the bytes of an entry of a list of the nearest.
 MOST_LISTED, LISTED_BYTES = {"cpu": 2**23, "cuda": 2**26}, 48
-#: Bytes of an item, from its hash to its edges, and of chunks at their smallest.
+#: The bytes of an item, from its hash to its edges, and of a chunk at its smallest.
 ITEM_BYTES, LEAST_CHUNK = 200, 2**22
-#: Bytes of a key: as it is made, as a word, and as words are put together.
+#: The bytes of a key: while it is made, as a word, and while words are put together.
 KEY_BYTES = 40
 #: Factors that give equal items of two groups different hashes and keys; see `_mixed`.
 MULTIPLIERS = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
@@ -141,7 +141,7 @@ class ItemSearch:
             return
         if src is not None and dst is None and all_true(src):
             src = None
-        candidates = self._that_share_a_key() if self.is_by_keys(src) else self._of_groups(src)
+        candidates = self._that_share_a_key() if self.is_by_keys(src) else self._candidates_of_groups(src)
         for a, b in candidates:
             a, b = self._wanted(a, b, src, dst)
             if a.size:
@@ -208,7 +208,7 @@ class ItemSearch:
                 kept = number[a] == number[b]
                 yield a[kept], b[kept]
 
-    def _of_groups(self, src: Array) -> Iterator[tuple[Array, Array]]:
+    def _candidates_of_groups(self, src: Array) -> Iterator[tuple[Array, Array]]:
         """Yield all pairs of small groups, or of all groups without a limit, and the candidates of large groups."""
         device, order = self.device, self.groups.order
         xp = device.xp
@@ -226,9 +226,9 @@ class ItemSearch:
                 yield self._once(order[position[owner]], order[place], src)
         for group in self.projected.tolist():
             rows = order[self.groups.starts[group] : self.groups.starts[group + 1]]
-            yield from self._of_projections(rows, src)
+            yield from self._candidates_by_projection(rows, src)
 
-    def _of_projections(self, rows: Array, src: Array) -> Iterator[tuple[Array, Array]]:
+    def _candidates_by_projection(self, rows: Array, src: Array) -> Iterator[tuple[Array, Array]]:
         """Yield the pairs of a group's items whose projections are within their bound."""
         device, queries, asked = self.device, None, rows
         some = None if src is None else device.xp.flatnonzero(src[rows])

@@ -36,8 +36,8 @@ from rapids_slink.runtime.device import CPU, Array, Device, is_on_gpu
 #: For more deletions strings are searched by their projections, or a GPU stores all distances, if they take at most
 #: LIMITED_STEPS steps, which are a fifth of a second.
 MOST_DELETED, LIMITED_STEPS = 2, 2**35
-#: Buckets of characters; between which numbers the most ones of a bucket are, by the strings' mean length; and bits of
-#: places with characters.
+#: The number of buckets of characters. A bucket has up to FEW_ONES to MANY_ONES ones, by the strings' mean length.
+#: Places with their characters are hashed to PLACE_BITS bits.
 BUCKETS, FEW_ONES, MANY_ONES, PLACE_BITS = 32, 4, 32, 256
 LEVENSHTEIN, STRING_HAMMING = ITEM_METRICS["levenshtein"], ITEM_METRICS["string_hamming"]
 #: The largest cutoff that a kernel takes.
@@ -193,7 +193,7 @@ def characters_of(X: Any, metric: Metric, device: Device, name: str) -> tuple[Ar
         if column.dtype.kind not in "OT" or getattr(column, "str", None) is None:
             raise InputTypeError(f"metric={metric.name!r} takes text, and {label} has dtype {column.dtype}")
         if missing := int(column.isna().sum()):
-            raise _of_nulls(label, missing)
+            raise _null_error(label, missing)
         if device.is_gpu:
             points = column.str.code_points().values.astype("int32")
             return _decoded(points, device), column.str.len().values.astype("int64")
@@ -236,7 +236,7 @@ def column_of(X: Any, metric: Metric, device: Device, name: str) -> tuple[Any, s
     if is_on_gpu(X) or isinstance(X, str | bytes | Set | Mapping) or not hasattr(X, "__len__"):
         raise InputTypeError(f"metric={metric.name!r} takes text, and {name} is of type {type(X).__name__}")
     if np.ma.isMaskedArray(X) and np.ma.is_masked(X):
-        raise _of_nulls(name, int(np.ma.count_masked(X)))
+        raise _null_error(name, int(np.ma.count_masked(X)))
     if not hasattr(X, "dtype"):
         column = np.empty(len(X), object)
         column[:] = [x[0] if isinstance(x, list | tuple) and len(x) == 1 else x for x in X]
@@ -255,7 +255,7 @@ def _check(values: np.ndarray, metric: Metric, label: str) -> None:
         return
     missing = int(CPU.frames.isna(values).sum())
     if missing:
-        raise _of_nulls(label, missing)
+        raise _null_error(label, missing)
     row = next((i for i, value in enumerate(values) if not isinstance(value, str)), None)
     if row is not None:
         raise InputTypeError(
@@ -264,7 +264,7 @@ def _check(values: np.ndarray, metric: Metric, label: str) -> None:
         )
 
 
-def _of_nulls(label: str, missing: int) -> ValueError:
+def _null_error(label: str, missing: int) -> ValueError:
     return ValueError(f"{label} has {counted(missing, 'null')}: drop these rows, or fill them with a text")
 
 

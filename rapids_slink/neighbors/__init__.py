@@ -189,9 +189,7 @@ def prepare_search(
     elif has_numbers:
         if queries is None and may_be_low_dimensional(n, d, metric, device):
             search = _low_dimensional(values, device, report, progress, metric, all_pairs)
-        fewest = n if queries is None else min(n, len(queries))
-        if not search and (forced().search in TILES or may_have_tiles(fewest, d, metric, device)):
-            search = search_in_tiles(values, device, report, queries, progress, metric, all_pairs, n)
+        search = search or search_in_tiles(values, device, report, queries, progress, metric, all_pairs, n)
     search = search or all_pairs(max_weight=max_weight, listed=listed)
     report.count("neighbors", filter=search.name)
     return search
@@ -213,8 +211,11 @@ def search_in_tiles(
     See `prepare_search`. Clusters that are as wide as they are far apart are connected by the search that `all_pairs`
     makes. If `within` is finite, all points up to that surrogate distance are wanted, otherwise the nearest.
     """
-    wanted, n = forced().search if within == inf else forced().pairs, n or len(values)
-    all_products = products(n if queries is None else len(queries), n, values.shape[1])
+    wanted, n, d = forced().search if within == inf else forced().pairs, n or len(values), values.shape[1]
+    m = n if queries is None else len(queries)
+    if not wanted and not may_have_tiles(min(m, n), d, metric, device):
+        return None
+    all_products = products(m, n, d)
     kind = wanted or possible_tiles(values, n, all_products if within == inf else inf, device)
     if kind not in TILES or not TileSearch.serves(values, device, metric, queries):
         return None

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from rapids_slink.forced import forced
 from rapids_slink.metrics import Metric
-from rapids_slink.neighbors.choose import may_have_tiles
+from rapids_slink.neighbors.choose import gives_way, may_have_tiles
 from rapids_slink.neighbors.exact import ExactPoints, candidate_capacity, same_candidates, scan_bytes
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.filter import MIN_ROWS, TileFilter, choose_filter, n_seeds
@@ -300,7 +300,8 @@ class BruteForceSearch(ListSearch):
             # `is_coarse` waits for the GPU.
             if (at % 2 or is_first) and filter_.is_coarse(survivors, MAX_AT_FIRST if is_first else MAX_OVERFLOWED):
                 finer = filter_.finer()
-                if finer is None and not self._may_have_tiles:
+                room = slices[-1].stop / offsets.stop  # that full rows need until the last slice, times theirs
+                if finer is None and not (gives_way(n, d, room / MORE_ROOM, self.device) and self._may_have_tiles):
                     continue
                 del survivors, top
                 if finer is None:

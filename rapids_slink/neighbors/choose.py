@@ -146,7 +146,15 @@ def may_be_low_dimensional(n: int, d: int, metric: Metric, device: Device) -> bo
     """Return whether the values should decide if a tree searches points of many features after all."""
     cost = COSTS[device.name]
     is_between = metric.boxes and cost.tree_features < d <= cost.low_features and not forced().search
-    return is_between and n * n * LEAST_FEATURES >= cost.prepare
+    return is_between and is_worth_a_look(n, d, device)
+
+
+def is_worth_a_look(n: int, d: int, device: Device) -> bool:
+    """Return whether all pairs of n points take longer than to look at their values and prepare another search.
+
+    A CPU takes longer to prepare it with more features.
+    """
+    return products(n, n, d if device.is_gpu else 0) >= COSTS[device.name].prepare
 
 
 def max_expansion(n: int) -> float:
@@ -165,9 +173,8 @@ TIMES, MAX_SPREAD, MAX_NEAREST, MAX_CLUSTER, BLURRED = 3, 0.4, 0.15, 0.15, 0.02
 
 
 def may_have_tiles(n: int, d: int, metric: Metric, device: Device) -> bool:
-    """Return whether the values should decide if tiles search n points, which takes a CPU longer with more features."""
-    features = max(d, LEAST_FEATURES) if device.is_gpu else LEAST_FEATURES
-    return metric.filter == "product" and n * n * features >= COSTS[device.name].prepare
+    """Return whether the values should decide if tiles search n points."""
+    return metric.filter == "product" and is_worth_a_look(n, d, device)
 
 
 def possible_tiles(values: Array, n: int, all_pairs: float, device: Device) -> str | None:
@@ -182,6 +189,15 @@ def possible_tiles(values: Array, n: int, all_pairs: float, device: Device) -> s
     if share <= MAX_SPREAD and nearest <= farthest:
         return TILES[0]
     return TILES[1] if device.is_gpu and share <= MAX_CLUSTER and products(n, n) >= 8 * forest else None
+
+
+def gives_way(n: int, d: int, room: float, device: Device) -> bool:
+    """Return whether a filter of n points, many of which have too many candidates, gives way to tiles.
+
+    It does if their candidates need more than the room that rows have when they are searched again, `room` times as
+    much. With room for them, it does if all pairs take more time once more than an order of tiles.
+    """
+    return room > 1 or products(n, n, d) >= COSTS[device.name].forest
 
 
 # ------------------------------------------------------------------------------------------------------------ blocks
@@ -209,7 +225,7 @@ ROUNDS_OF_TREE, TIMES_PREPARED_AT_ONCE = 4.5, 4
 def ends_lists(n: int, device: Device) -> bool:
     """Return whether lists end at the weights at which clusters become large, which a forest of the lists tells."""
     large = forced().large_cluster
-    return n * n * LEAST_FEATURES >= COSTS[device.name].forest if large is None else large > 0
+    return products(n, n) >= COSTS[device.name].forest if large is None else large > 0
 
 
 def connects_at_once(components: int, n: int, m: int, d: int, device: Device) -> bool:

@@ -25,12 +25,11 @@ from typing import Any
 
 import numpy as np
 
-from rapids_slink.metrics import OVERFLOW, Metric, Rows, word_count
+from rapids_slink.metrics import MAX_ANGLE, OVERFLOW, Metric, Rows, in_chunks, sine_and_cosine, word_count
 from rapids_slink.neighbors.exact import kernels
 from rapids_slink.neighbors.task import BLOCK, row_blocks
 from rapids_slink.points.check import warn
 from rapids_slink.runtime.device import Array, Device, all_true
-from rapids_slink.trigonometry import MAX_ANGLE, in_chunks, sine_and_cosine
 
 
 def metric_rows(

@@ -48,8 +48,8 @@ from rapids_slink.settings import up_to_of
 #: A function that estimates the memory of the stages after the input from rows, features and bytes of a value.
 Following = Callable[[int, int, int], MemoryEstimate] | None
 EXACT = 2.0**53  # float64 holds integers up to here, and not all beyond
-#: The SHORTEST of SIDES random distances, each with SHORTEST third points, are tested for the triangle inequality. A
-#: vector breaks it if this share of the triangles does: BROKEN. Fewer than LEAST_POINTS may break it by chance, or not.
+#: The triangle inequality is tested for the SHORTEST of SIDES random distances, each with SHORTEST third points. A
+#: vector breaks it if the share BROKEN of these triangles does. Fewer than LEAST_POINTS points may break it by chance.
 SIDES, SHORTEST, BROKEN, LEAST_POINTS = 2**12, 2**6, 0.01, 16
 TILE = {"cpu": 2**8, "cuda": 2**12}  # rows and columns that are compared with their transpose at a time
 
@@ -354,7 +354,7 @@ def as_array(X: Any, device: Device, name: str, metric: Metric | None = None) ->
     if hasattr(X, "__dlpack__") and (narrow or not hasattr(X, "__array__")):
         return from_dlpack(X, np.from_dlpack)
     if isinstance(X, list | tuple) and type(next((x for x in X if x is not None), None)).__name__ in BIT_VECTORS:
-        return _of_bit_vectors(X, name)
+        return _bits_of_vectors(X, name)
     if type(X).__name__.endswith(("GroupBy", "AnnData")):
         raise InputTypeError(no_table(X, name))
     try:
@@ -367,7 +367,7 @@ def as_array(X: Any, device: Device, name: str, metric: Metric | None = None) ->
     return of_bits(array, narrow) if narrow else array
 
 
-def _of_bit_vectors(vectors: Any, name: str) -> np.ndarray:
+def _bits_of_vectors(vectors: Any, name: str) -> np.ndarray:
     """Return a row of booleans for each of RDKit's bit vectors.
 
     To read a vector as a sequence of bits would take microseconds a bit.
@@ -408,12 +408,12 @@ def as_distances(X: Any, device: Device, estimate: Following = None) -> tuple[Po
         matrix, complete = _checked(points.values, device)
         return replace(points, values=matrix), complete
 
-    def of_square(_: int, m: int, itemsize: int) -> MemoryEstimate:
+    def square_estimate(_: int, m: int, itemsize: int) -> MemoryEstimate:
         n = _side(m)
         matrix = MemoryEstimate(2 * n * n * itemsize)
         return matrix if estimate is None else matrix + estimate(n, n, itemsize)
 
-    points = as_points(X[None, :], device, of_square, checked=False)
+    points = as_points(X[None, :], device, square_estimate, checked=False)
     _warn_of_lower_triangle(points.values[0], device)
     matrix = _square(points.values[0], device)
     complete = all_true(device.xp.isfinite(points.values)) or _checked(matrix, device)[1]  # `_checked` names the rows

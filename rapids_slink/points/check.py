@@ -55,10 +55,10 @@ def check_type(dtype: Any, what: str, objects: bool = True) -> None:
     if dtype.kind == "c":
         raise InputTypeError(f"Complex data not supported: {what} has dtype {dtype}")
     # Categories and decimals say kind "O" too, hence the comparison.
-    if is_list_type(dtype):
-        column = "column.to_pandas()" if type(dtype).__name__ == "ListDtype" else "column"
-        raise InputTypeError(f"{what} has dtype {dtype}: of vectors numpy.stack({column}) makes an array")
     if dtype.kind not in "biuf" and not (objects and dtype == np.dtype(object)):
+        if is_list_type(dtype):
+            column = "column.to_pandas()" if type(dtype).__name__ == "ListDtype" else "column"
+            raise InputTypeError(f"{what} has dtype {dtype}: of vectors numpy.stack({column}) makes an array")
         raise InputTypeError(
             f"{what} has dtype {dtype}, which is not numeric; drop, encode or convert it "
             "(integers, booleans and floats are valid)"

@@ -9,13 +9,14 @@ from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any, Self
 
 import numpy as np
 
+from rapids_slink.metrics import PRECOMPUTED, Metric
 from rapids_slink.ordering import stable_order
-from rapids_slink.points.check import InputTypeError, check_index, has_fields, type_and_advice
+from rapids_slink.points.check import InputTypeError, check_finite, check_index, has_fields, type_and_advice
 from rapids_slink.points.output import (
     TABLES,
     OutputKind,
@@ -28,8 +29,9 @@ from rapids_slink.points.output import (
     on_device,
     take_rows,
 )
-from rapids_slink.report import counted, listed
+from rapids_slink.report import Report, counted, listed
 from rapids_slink.runtime.device import CPU, Array, Device, all_true, device_of, is_on_gpu, to_host
+from rapids_slink.runtime.memory import MemoryEstimate, check_memory
 
 #: The name in `groups_` of a key without a name, or with one of GROUP_COLUMNS, which are the other columns there.
 UNNAMED, GROUP_COLUMNS = "group", ("rows", "clusters", "first_label")
@@ -59,6 +61,7 @@ class Groups:
     keys: Any = None  # frame of pandas or cuDF with a row for each group
     #: the columns of `keys` that come from tables of Polars or Arrow, as they are there, by the number of the column
     in_tables: Mapping[int, Any] = field(default_factory=dict)
+    columns: tuple[Any, ...] = ()  # the names of the columns of X that are keys
 
     def __len__(self) -> int:
         return self.starts.size - 1
@@ -97,6 +100,37 @@ class Groups:
             elif library == library_of(column) == "pyarrow":
                 frame = frame.set_column(i, frame.column_names[i], column)
         return frame
+
+
+def read_groups(
+    X: Any, by: GroupBy | None, metric: Metric, device: Device, report: Report
+) -> tuple[Any, Groups | None]:
+    """Return `X` without the columns that are keys, and its groups; `X` itself and None without `by`."""
+    if by is None:
+        return X, None
+    if metric is PRECOMPUTED:
+        raise ValueError(
+            "metric='precomputed' takes no groups: make the distances between them infinite, and each group has its "
+            "tree"
+        )
+    names = names_of(X, by.groups) or ()
+    with report.stage("groups", device):
+        X, keys, columns = keys_of(X, by, device)
+        check_memory(device, MemoryEstimate(ROW_BYTES * len(keys)), counted(len(keys), "key"))
+        return X, replace(numbered(keys, device).with_columns_of(columns), columns=tuple(names))
+
+
+def check_values(points: Any, groups: Groups, metric: Metric, device: Device) -> None:
+    """Raise unless all `Points` have a key, all values are finite, and no distance within a group may overflow."""
+    xp, values = device.xp, points.values
+    check_keys(groups.number.size, len(values))
+    try:
+        check_finite({"X": points}, metric, device)
+    except ValueError:
+        if len(groups) == 1 or bool((xp.isinf(values) | (xp.isnan(values) & (not metric.missing))).any()):
+            raise
+        for begin, end in pairwise(groups.starts.tolist()):
+            check_finite({"X": replace(points, values=values[groups.order[begin:end]])}, metric, device)
 
 
 def keys_of(X: Any, by: GroupBy, device: Device) -> tuple[Any, Any, list[Any]]:
@@ -194,8 +228,8 @@ def numbered_with(keys: Any, others: Any, device: Device) -> tuple[Array, Groups
 def check_keys(count: int, n: int, name: str = "X") -> None:
     """Raise unless there is a key for each of n rows."""
     if count != n:
-        of = "" if name == "X" else f" of {name}"
-        raise ValueError(f"groups must hold one key for each of {counted(n, 'row')}{of}, got {count}")
+        whose = "" if name == "X" else f" of {name}"
+        raise ValueError(f"groups must hold one key for each of {counted(n, 'row')}{whose}, got {count}")
 
 
 def _columns_of_keys(groups: Any) -> tuple[list[Any], list[Any]]:

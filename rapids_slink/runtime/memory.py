@@ -7,9 +7,9 @@
 
 What work needs is a sum: the bytes that a search keeps for its points and lists, and `TREE_BYTES` for all else that a
 row takes, in whatever stage. Everything else is a chunk, whose size is what `free_bytes` leaves. Work that does not fit
-is refused before it starts. If the values choose another search than the sum is of, its first chunk may be refused, by
-`rows_that_fit`. A run may take less than the sum. On a GPU the run's memory pool enforces the limit whatever the sum
-says. Results are allocated beside the pool, so the sum of a GPU is without them.
+is refused before it starts. The values may choose another search than the one in the sum. Then `rows_that_fit` may
+refuse its first chunk. A run may take less than the sum. On a GPU the run's memory pool enforces the limit, whatever
+the sum is. Results are allocated beside the pool, so a GPU's sum is without them.
 
 A pool allocates from the current allocator, rmm's or CuPy's. Without a pool every temporary array would cost a device
 allocation and a wait for the GPU when it is freed. All idle pools together keep up to `IDLE_BYTES` for the next run.
@@ -46,7 +46,8 @@ UNITS = {"B": 1} | {f"{c}B": 1000**i for i, c in enumerate("kMGT", 1)}
 UNITS |= {f"{c}iB": 1024**i for i, c in enumerate("KMGT", 1)}
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*((?:[kmgt]i?)?b)?\s*", re.IGNORECASE)
 ROOT = Path("/")
-#: Bytes that all idle pools keep together, and a run's pool between two stages without a limit or a reservation.
+#: All idle pools together keep at most these bytes. So does a run's pool between two stages, unless it has a limit or a
+#: reservation.
 IDLE_BYTES = 2**30
 _idle_lock = threading.Lock()
 #: A pool may hold this many times the bytes of its arrays, in pieces too small for any of them.
@@ -57,8 +58,9 @@ ROUNDING_BYTES = 2**21
 RESERVED_SHARE = 1 / 8
 #: Estimates below this many bytes pass without a look at how much memory is free.
 UNCHECKED_BYTES = 2**26
-#: Bytes of a row beside what a search keeps: its bound, its places in orders, what is drawn from its list. And of a row
-#: whose tree is made, in the stage that takes most: the search, the forest, the sort of its edges, linkage, or labels.
+#: The bytes of a row besides what its search keeps: its bound, its places in orders, what is drawn from its list. And
+#: those of a row whose tree is made, in the stage that takes most: the search, the forest, the sort of its edges,
+#: linkage, or labels.
 SEARCH_BYTES, TREE_BYTES = 48, {"cpu": 144, "cuda": 112}
 
 

@@ -49,7 +49,7 @@ from rapids_slink.dendrogram.cutting import FEW_LEAVES
 from rapids_slink.forced import forced
 from rapids_slink.metrics import PRECOMPUTED, Metric, Rows
 from rapids_slink.neighbors import estimate_search
-from rapids_slink.neighbors.choose import few_points, is_searched_by_tree, may_be_low_dimensional, may_have_tiles
+from rapids_slink.neighbors.choose import few_points, is_searched_by_tree, may_have_tiles
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.filter import kernels as filter_kernels
 from rapids_slink.neighbors.rows import require_common_features, undefined_for_zeros, zero_rows
@@ -327,7 +327,7 @@ def ways_of(problem: Problem) -> list[Way]:
         # tree follows from these.
         if by_distance and device.is_gpu and is_searched_by_tree(n, d, metric, device):
             certain = BOXES
-        elif by_distance and device.is_gpu and may_be_low_dimensional(n, d, metric, device):  # the values decide
+        elif by_distance and device.is_gpu:  # the search, which the other ways need as well, has looked at the values
             ways.append(BOXES_IF_LOW)
         if certain is LISTS and problem.max_weight < math.inf and lists.may_have_blocks(problem):
             ways.append(BLOCKS)

@@ -11,7 +11,7 @@ from calls import Failing
 from hard_cases import combinations, full
 
 import rapids_slink
-from rapids_slink import blocks, deduplicate, deduplicate_files, files
+from rapids_slink import deduplicate, deduplicate_files, files, parquet
 from rapids_slink.cli import main
 from rapids_slink.forced import force
 from rapids_slink.neighbors import pivots
@@ -470,7 +470,7 @@ def test_each_near_pair_meets(metric, scale, few_products, device):
 def test_each_two_rows_meet_in_a_search(tmp_path):
     """In one block, in one that is too large with those that visit it, and in all of them."""
     for most in (1, 2, 3, 5, 8, 30):
-        whole = blocks.Blocks(blocks.Pieces(tmp_path, (0, 17)), 1, most)
+        whole = parquet.Blocks(parquet.Pieces(tmp_path, (0, 17)), 1, most)
         met = np.zeros((17, 17), bool)
         for search, size in whole.searches.items():
             rows = whole.rows(search)
@@ -481,7 +481,7 @@ def test_each_two_rows_meet_in_a_search(tmp_path):
 
 def test_a_block_without_rows_has_no_search(tmp_path):
     """All rows are in the second of three blocks, and none visits another."""
-    whole = blocks.Blocks(blocks.Pieces(tmp_path, (0, 5)), 3, 30)
+    whole = parquet.Blocks(parquet.Pieces(tmp_path, (0, 5)), 3, 30)
     np.save(whole.path(0), np.array([[1] * 5, [0] * 5], np.uint16))
     assert whole.searches == {(1, 0, 0): 5}
     assert whole.rows((1, 0, 0)).tolist() == [*range(5)]

@@ -15,10 +15,10 @@ GPU_PACKAGES = ["cudf", "cugraph", "cuml", "cupy", "cuvs", "pylibraft", "rmm"]
 SLOW_PACKAGES = ["dask", "distributed", "numba", "pandas", "scipy", "sklearn"]
 #: The rooms of the package, each of which imports from those after it alone.
 ROOMS = [
-    "__main__", "cli", "tables", "datasets", "scipy", "sklearn", "__init__", "api", "files", "blocks", "parquet",
-    "precompile", "stages", "duplicates", "near_pairs", "dbscan", "hdbscan", "single_linkage", "distributed", "density",
-    "cannot_link", "item_pipeline", "groups", "pipeline", "graph", "prediction", "hierarchy", "catalogue", "items",
-    "spanning_tree", "dendrogram", "neighbors", "points", "settings", "metrics", "trigonometry", "ordering",
+    "__main__", "cli", "tables", "datasets", "scipy", "sklearn", "__init__", "api", "files", "parquet",
+    "precompile", "duplicates", "stages", "dbscan", "hdbscan", "single_linkage", "distributed",
+    "cannot_link", "item_pipeline", "planning", "pipeline", "graph", "hierarchy", "prediction", "items",
+    "spanning_tree", "dendrogram", "neighbors", "points", "settings", "metrics", "ordering",
     "report", "runtime", "forced", "version",
 ]  # fmt: skip
 

@@ -3,6 +3,7 @@
 import dataclasses
 import importlib.util
 import json
+import math
 import re
 from contextlib import nullcontext
 from dataclasses import replace
@@ -25,6 +26,7 @@ from bench.text import receptors
 from rapids_slink.forced import Forced
 from rapids_slink.metrics import METRICS
 from rapids_slink.runtime.device import CPU
+from rapids_slink.runtime.memory import DeviceMemoryError
 
 QUICK = ["--repeats", "1", "--budget", "1", "--date", "2001-02-03", "--commit", "0" * 40]
 
@@ -74,9 +76,12 @@ def test_wrong_results_are_told(monkeypatch, capsys, tmp_path):
 
 
 def test_a_way_that_was_chosen_wrongly_is_told():
-    assert choice.is_fast({"chosen": 0.301, "tree": 0.2, "tiles": float("inf")})
-    assert choice.is_fast({"chosen": 0.0029, "tree": 0.001})  # so little is noise
-    assert not choice.is_fast({"chosen": 0.31, "tree": 0.2})
+    def is_fast(**seconds):
+        return choice.is_fast({way: choice.Answer(time) for way, time in seconds.items()})
+
+    assert is_fast(chosen=0.301, tree=0.2, tiles=float("inf"))
+    assert is_fast(chosen=0.0029, tree=0.001)  # so little is noise
+    assert not is_fast(chosen=0.31, tree=0.2)
     assert set(choice.QUICK) < set(choice.CASES)
     assert len(choice.QUICK) == 8
     assert len(choice.CASES) == 40
@@ -88,19 +93,62 @@ def test_ways_are_compared():
     """In processes of their own, of which one is stopped."""
     case = choice.CASES["scaling-100-3"]
     assert choice.called(case, case.rows(100), {}, "cpu") == "pairs"
-    seconds = dict(row[:2] for row in choice.compared("scaling-100-3", "cpu"))
-    assert seconds.keys() == {"chosen", *case.ways}
-    assert 0 < seconds["chosen"] < float("inf")
+    answers = choice.compared("scaling-100-3", "cpu")
+    assert answers.keys() == {"chosen", *case.ways}
+    assert 0 < answers["chosen"].seconds < float("inf")
+    assert not any(answer.error for answer in answers.values())
 
 
-def test_a_regression_of_half_is_told(capsys):
-    rows = [{"case": "a", "stage": "fit", "least_seconds": 1.0}, {"case": "a", "stage": "cut", "least_seconds": 0.1}]
-    theirs = regression.seconds_of(rows)
-    assert theirs == {"a, fit": 1.0, "a, cut": 0.1}
-    assert list(regression.compared({"a, fit": 1.49, "a, cut": 0.2, "new, fit": 9.0}, theirs)) == ["a, cut"]
-    assert [line.endswith("SLOWER") for line in capsys.readouterr().out.splitlines()] == [True, False]
+def test_ways_that_fail_or_have_no_memory_end_no_run(monkeypatch, capsys):
+    """Only an error changes the exit status."""
+    sent = []
+    monkeypatch.setattr(choice, "CASES", {"small": choice.Case(np.zeros, (4, 4), {"refused": {}, "failing": {}})})
+
+    def call(case, rows, ways, device):
+        sent.append(ways)
+        if len(sent) > 2:
+            raise DeviceMemoryError("too much") if len(sent) == 3 else TypeError("a mistake")
+        return "pairs"
+
+    class Connection:
+        answers, asked = [], iter([{}, {}, {}])
+
+        def recv(self):
+            return next(self.asked)
+
+        def send(self, answer):
+            self.answers.append(answer)
+
+    monkeypatch.setattr(choice, "called", call)
+    monkeypatch.setattr(choice, "measured", lambda call, device: choice.Answer(1.0, call()))
+    with pytest.raises(StopIteration):
+        choice.serve(Connection(), "small", "cpu")
+    chosen, refused, failing = [answer for answer in Connection.answers if answer is not None]
+    assert chosen == (1.0, "pairs", "")
+    assert refused == (float("inf"), "", "")
+    assert failing == (float("inf"), "", "TypeError: a mistake")
+    for answers, status in (({"chosen": chosen, "refused": refused}, 0), ({"chosen": chosen, "failing": failing}, 1)):
+        monkeypatch.setattr(choice, "compared", lambda name, device, answers=answers: answers)
+        assert choice.main(["--device", "cpu"]) == status
+    assert "failing TypeError: a mistake" in capsys.readouterr().out
+
+
+def test_a_regression_of_half_is_told(monkeypatch, capsys):
+    seconds = {"a": (1.49, 1.0), "b": (0.2, 0.1)}
+    monkeypatch.setattr(regression, "in_turn", lambda first, second, case, stage: seconds[case])
+    folder = str(regression.ROOT)
+    assert regression.main([folder, "--cases", "a", "--stages", "fit"]) == 0
+    assert regression.main([folder, "--cases", "a", "b", "--stages", "fit"]) == 1
+    assert regression.main([folder, "--cases", "a", "--stages", "fit", "--limit", "1.4"]) == 1
+    assert [line.endswith("SLOWER") for line in capsys.readouterr().out.splitlines()] == [False, False, True, True]
     assert set(regression.CASES) <= set(CASES)
     assert set(regression.STAGES) <= set(STAGES)
+
+
+def test_two_trees_are_measured_in_turn():
+    ours, theirs = regression.in_turn(regression.ROOT, regression.ROOT, "tiny-100-8", "fit")
+    assert 0 < min(ours, theirs) < max(ours, theirs) < 1
+    assert all(map(math.isnan, regression.in_turn(regression.ROOT, regression.ROOT, "tiny-100-8", "none")))
 
 
 @pytest.mark.parametrize("stage", [*(stage for stage in STAGES if stage not in (*READERS, "dask")), full("dask")])

@@ -9,8 +9,8 @@ from arrow_tables import to_stream
 
 import rapids_slink
 from rapids_slink import HDBSCAN, SingleLinkage, fit, fit_graph
-from rapids_slink.catalogue import PART, catalogue_of, members_of, read_rows
 from rapids_slink.points.output import on_device, on_host
+from rapids_slink.prediction import PART, catalogue_of, members_of, read_rows
 from rapids_slink.runtime.device import CPU, to_host
 from rapids_slink.runtime.memory import run_scope
 

@@ -156,7 +156,7 @@ def test_few_pairs_at_a_time(metric, weighing, device, set_constants):
 def test_labels_by_trees(device, n, d, side, eps, m, seed):
     """Where there are more pairs than a few for each row."""
     X = np.random.default_rng(seed).integers(0, side + 1, (n, d)).astype(np.float32)
-    with patch.multiple("rapids_slink.density", FEW_PAIRS=0, FEW_PAIRS_A_ROW=1):
+    with patch.multiple("rapids_slink.dbscan", FEW_PAIRS=0, FEW_PAIRS_A_ROW=1):
         model = DBSCAN(eps, m, device=device).fit(X)
     theirs = SklearnDBSCAN(eps=max(eps, 0.1), min_samples=m, algorithm="brute").fit(X.astype(float))
     np.testing.assert_array_equal(to_host(model.labels_), theirs.labels_)

@@ -416,6 +416,7 @@ def test_nothing_is_compared_across_groups(device):
 def test_values_that_overflow_across_groups_alone(device):
     X = np.array([[1e200, 0], [1e200, 3], [-1e200, 0], [-1e200, 4]])
     assert on_host(rapids_slink.fit(X, 1, groups=[0, 0, 1, 1], device=device).mst_)["weight"].tolist() == [3, 4]
+    assert rapids_slink.plan(X, groups=[0, 0, 1, 1], device=device)["fits"]
     with pytest.raises(ValueError, match="euclidean distances may overflow float64: the values of column 0 span 2e"):
         rapids_slink.fit(X, 1, groups=[0, 1, 0, 1], device=device)
     X[1, 1] = np.nan

@@ -9,7 +9,7 @@ from scipy import sparse
 import rapids_slink
 from rapids_slink import SingleLinkage
 from rapids_slink.items import search
-from rapids_slink.items.sets import OF_BITS, WIDTHS, Sets, distances_of
+from rapids_slink.items.stored import OF_BITS, WIDTHS, Sets, distances_of
 from rapids_slink.metrics import get_metric
 from rapids_slink.runtime.device import CPU, to_host
 

@@ -9,7 +9,7 @@ from scipy import sparse
 import rapids_slink
 from rapids_slink import SingleLinkage
 from rapids_slink.items import search
-from rapids_slink.items.sparse import SparseRows
+from rapids_slink.items.stored import SparseRows
 from rapids_slink.metrics import get_metric
 from rapids_slink.runtime.device import CPU, to_host
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from hard_cases import full
 
+from rapids_slink.metrics import FEW, MAX_ANGLE, arcsine, in_chunks, sine_and_cosine
 from rapids_slink.runtime.device import to_host
-from rapids_slink.trigonometry import FEW, MAX_ANGLE, arcsine, in_chunks, sine_and_cosine
 
 HALF = np.pi / 2
 

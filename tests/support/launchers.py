@@ -12,8 +12,7 @@ from fake_gpu import fake_gpu
 
 from bench import sanitize
 from rapids_slink.items import search
-from rapids_slink.items.sets import Sets
-from rapids_slink.items.sparse import SparseRows
+from rapids_slink.items.stored import Sets, SparseRows
 from rapids_slink.metrics import distances, get_metric
 from rapids_slink.neighbors.exact import ExactPoints
 from rapids_slink.neighbors.filter import QuantizedPoints, Scaling, UpperBound, radius_terms

@@ -28,7 +28,6 @@ import numpy as np
 from rapids_slink.forced import forced
 from rapids_slink.metrics import Metric, distances, largest, surrogate_bound
 from rapids_slink.neighbors import MAX_FRAME_ROWS, estimate_search, search_in_tiles
-from rapids_slink.neighbors.choose import may_have_tiles
 from rapids_slink.neighbors.exact import kernels
 from rapids_slink.neighbors.rows import (
     check_zeros_between,
@@ -197,10 +196,7 @@ def in_tiles(values: Array, queries: Array, limit: float, metric: Metric, device
     other searches list no points.
     """
     n, wanted = len(values), forced().pairs
-    fewest = n if queries is None else min(n, len(queries))
     if values.dtype.kind != "f" or not -np.inf < limit < np.inf or wanted not in (None, "tiles"):
-        return None
-    if not wanted and not may_have_tiles(fewest, values.shape[1], metric, device):
         return None
     search = search_in_tiles(values, device, Report(), queries, metric=metric, within=limit)
     if search is None:
