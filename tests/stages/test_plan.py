@@ -145,16 +145,6 @@ def test_trees_serve_points_of_low_dimension(points, n, d, expected):
     assert rapids_slink.fit(X, device="cpu", n_neighbors=4).report_["neighbors"]["filter"] == expected
 
 
-def test_either_search_gives_the_same_tree(prescribe):
-    X = far_clusters(np.random.default_rng(0), 2000, 12).astype(np.float32)
-    prescribe(search="tree")
-    by_tree = rapids_slink.fit(X, device="cpu", n_neighbors=3)
-    assert by_tree.report_["neighbors"]["filter"] == "k-d tree"
-    np.testing.assert_array_equal(by_tree.distances_, linkage(X.astype(np.float64), "single")[:, 2])
-    prescribe(search="all pairs")
-    assert by_tree.mst_.equals(rapids_slink.fit(X, device="cpu", n_neighbors=3).mst_)
-
-
 def wide_clusters(rng, n, d):
     """Their boxes overlap, and so a search for the nearest point of another one visits them all."""
     return rng.normal(size=(n, d)) + 4 * rng.normal(size=(40, d))[rng.integers(0, 40, n)]
