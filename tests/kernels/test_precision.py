@@ -182,8 +182,7 @@ def test_the_other_kernels_keep_the_bound(dtype):
 
 @pytest.fixture
 def without_fp16(monkeypatch):
-    for module in ("filter.fused", "filter.fused.filter", "tiles.cuda"):
-        monkeypatch.setattr(f"rapids_slink.neighbors.{module}.fp16_keeps_bound", lambda: False)
+    monkeypatch.setattr("rapids_slink.neighbors.filter.fused._fp16_keeps_bound", lambda hopper, gpu: False)
 
 
 def assert_exact(X, k=5, **expected):

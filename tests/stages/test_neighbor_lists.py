@@ -11,7 +11,7 @@ from scipy.spatial.distance import cdist, pdist, squareform
 from rapids_slink.neighbors import neighbor_lists
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.task import Search, SearchResult, SearchTask
-from rapids_slink.neighbors.trees import walk
+from rapids_slink.neighbors.trees import tree as walk
 from rapids_slink.neighbors.trees.kdtree import TreeSearch
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU
