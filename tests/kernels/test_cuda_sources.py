@@ -129,7 +129,7 @@ OPTIONS = {
         [(VALUES[i % 2], *defined(**TEAMS[i % 3]), *formula) for i, formula in enumerate(FORMULA_OPTIONS)],
         [(*bits, *defined(**team)) for bits in BIT_OPTIONS for team in TEAMS],
     ),
-    "neighbors/matrix/least.cu": ([(PACKED,), (STORED[0],), (STORED[2],)], []),
+    "neighbors/matrix/least.cu": ([(STORED[0],), (PACKED,), (STORED[2],)], []),
     "spanning_tree/dense.cu": ([(option,) for option in STORED], []),
     "neighbors/filter/fused/counts.cu": (
         [(BIT_OPTIONS[0][1], *defined(KEYS_PER_LANE=4))],
