@@ -32,6 +32,12 @@ def pytest_collection_finish(session):
     gc.freeze()
 
 
+def pytest_pycollect_makeitem(collector, name, obj):
+    """Make no items of functions that need a GPU where there is none: they are a quarter of all."""
+    marks = [*collector.iter_markers("gpu"), *getattr(obj, "pytestmark", ())] if name.startswith("test_") else []
+    return [] if any(mark.name == "gpu" for mark in marks) and not gpu_is_usable() else None
+
+
 def pytest_collection_modifyitems(config, items):
     if gpu_is_usable():
         return

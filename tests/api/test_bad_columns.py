@@ -22,11 +22,7 @@ COLUMNS = {
     "int8": ([0, 1, 2, 3], "int8", {}),
     "swapped": ([0, 1, 2, 3], ">i4", {"id": SWAPPED, "weight": SWAPPED}),
     "negative": ([-1, 5, 2, 2], "int64", {"tree id": "found -1", "left": "cluster ids from 0", "height": FALLS}),
-    "huge": (
-        [2**63, 1, 2, 3],
-        "uint64",
-        {"tree id": f"found {2**63}", "left": "cluster ids from 0", "height": FALLS},
-    ),
+    "huge": ([2**63, 1, 2, 3], "uint64", {"tree id": f"found {2**63}", "left": "cluster ids from 0", "height": FALLS}),
     "uint64": ([2, 3, 2**63, 2**64 - 1], "uint64", {"tree id": f"found {2**64 - 1}", "left": "cluster ids from 0"}),
     "float": ([0.5, 1.0, 2.0, 2.0], "float64", NO_INTEGER),
     "float16": ([0, 1, 2, 3], "float16", NO_INTEGER),

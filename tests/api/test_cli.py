@@ -599,6 +599,7 @@ def as_process(*arguments, command=COMMAND, **how):
     return done.returncode, *((said or b"").decode().replace(f"{TEXT}\n", "") for said in (done.stdout, done.stderr))
 
 
+@pytest.mark.full
 def test_as_a_module(folder):
     status, out, err = as_process("points.csv")
     assert (status, err) == (0, SAID)

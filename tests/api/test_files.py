@@ -92,7 +92,9 @@ def test_files_are_as_one_array(tmp_path, by, keep, most, device):
 
 @pytest.mark.parametrize(
     ("by", "most"),
-    combinations((None, *RULES), (None, 200, 90), quick=[(None, None), *((by, 90) for by in (None, *RULES))]),
+    combinations(
+        (None, *RULES), (None, 200, 90), quick=[(None, None), ("components", 90), ("ranked", 200), ("leaders", 90)]
+    ),
 )
 def test_another_table(tmp_path, by, most, device):
     """The rows of other files are none of the result, and they are not compared among themselves."""

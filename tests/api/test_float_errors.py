@@ -17,13 +17,7 @@ from rapids_slink.points.output import on_host
 from rapids_slink.scipy import linkage
 
 #: Rows in two groups, some of them repeated, are multiplied by these.
-SCALES = {
-    "tiny": 1e-200,
-    "denormal": 5e-320,
-    "mixed": np.array([1e-200, 1e-100, 1e120]),
-    "large": 1e150,
-    "huge": 1e200,
-}
+SCALES = {"tiny": 1e-200, "denormal": 5e-320, "mixed": np.array([1e-200, 1e-100, 1e120]), "large": 1e150, "huge": 1e200}
 
 
 @contextmanager

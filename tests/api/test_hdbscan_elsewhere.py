@@ -255,10 +255,7 @@ def test_condensed_tree_is_the_packages(both):
 def test_flat_clusters_at_a_distance(both):
     model, theirs = both
     expected = theirs["single_linkage_tree_"].get_clusters(1.0, min_cluster_size=3)
-    for labels in (
-        model.single_linkage_tree_.get_clusters(1.0, min_cluster_size=3),
-        model.dbscan_clustering(1.0, 3),
-    ):
+    for labels in (model.single_linkage_tree_.get_clusters(1.0, min_cluster_size=3), model.dbscan_clustering(1.0, 3)):
         labels = on_host(labels)
         assert ((labels < 0) == (expected < 0)).all()
         assert len(set(zip(labels.tolist(), expected.tolist(), strict=True))) == len(set(expected.tolist()))

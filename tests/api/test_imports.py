@@ -69,10 +69,14 @@ def statements(tree):
     typing = {
         id(node)
         for block in ast.walk(tree)
-        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
+        if isinstance(block, ast.If) and getattr(block.test, "id", None) == "TYPE_CHECKING"
         for node in ast.walk(block)
     }
     return (node for node in ast.walk(tree) if id(node) not in typing)
+
+
+def name_of(function):
+    return getattr(function, "attr", getattr(function, "id", None))
 
 
 @cache
@@ -90,7 +94,7 @@ def imports():
                 found[name] |= {alias.name for alias in node.names}
             elif isinstance(node, ast.Constant) and node.value != "rapids_slink":
                 found[name].add(node.value)
-            elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("import_module", "__import__")):
+            elif isinstance(node, ast.Call) and name_of(node.func) in ("import_module", "__import__"):
                 assert "rapids_slink" not in ast.unparse(node), f"{name} imports by a name that is made up"
         found[name] &= names.keys() - {name}
     return found

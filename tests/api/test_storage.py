@@ -64,13 +64,7 @@ INDEXES = {
 
 @pytest.mark.parametrize(
     "X",
-    [
-        FRAME,
-        FRAME.to_numpy(),
-        FRAME.to_numpy()[:1],
-        FRAME.set_axis([3, 7], axis=1),
-        FRAME[["x"]].iloc[:1],
-    ],
+    [FRAME, FRAME.to_numpy(), FRAME.to_numpy()[:1], FRAME.set_axis([3, 7], axis=1), FRAME[["x"]].iloc[:1]],
     ids=["frame", "array", "one row", "names that are no strings", "frame of one row"],
 )
 def test_all_comes_back(X, device, path):

@@ -149,11 +149,7 @@ def test_text(run, content, arguments, index, said):
         ("New York\t.1\nRio\t.9\nLima\t1.1\n", "--exclude 0", "may be a header: say --header or --no-header"),
         (",5,7\n1,2,3\n", "", "may be a header"),
         # columns
-        (
-            "0,.1\n1,.9\n2,1.1\n",
-            "",
-            "its first column counts the rows: say --index-column 0, or",
-        ),
+        ("0,.1\n1,.9\n2,1.1\n", "", "its first column counts the rows: say --index-column 0, or"),
         ("x,y\n1,2\n", "--exclude x,y", "no column remains to be clustered of 'x', 'y'"),
         ("x,y\n1,2\n", "--exclude z", "unknown column 'z'; the table has 'x', 'y'"),
         ("x,y\n1,2\n", "--index-column z", "unknown column 'z'; the table has 'x', 'y'"),
@@ -231,11 +227,7 @@ def test_first_lines_that_end_within_quotes(tmp_path):
 
 @pytest.mark.parametrize(
     ("encoding", "arguments", "said"),
-    [
-        ("utf-8-sig", "", ""),
-        ("utf-16", "", "; encoding utf-16"),
-        ("cp1252", "--encoding cp1252", "; encoding cp1252"),
-    ],
+    [("utf-8-sig", "", ""), ("utf-16", "", "; encoding utf-16"), ("cp1252", "--encoding cp1252", "; encoding cp1252")],
 )
 def test_encodings(run, encoding, arguments, said):
     line = run(XY.replace("x", "é").encode(encoding), arguments)[1]

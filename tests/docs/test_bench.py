@@ -26,7 +26,6 @@ from bench.text import receptors
 from rapids_slink.forced import Forced
 from rapids_slink.metrics import METRICS
 from rapids_slink.runtime.device import CPU
-from rapids_slink.runtime.memory import DeviceMemoryError
 
 QUICK = ["--repeats", "1", "--budget", "1", "--date", "2001-02-03", "--commit", "0" * 40]
 
@@ -89,48 +88,19 @@ def test_a_way_that_was_chosen_wrongly_is_told():
     assert all(ways.keys() <= fields for case in choice.CASES.values() for ways in case.ways.values())
 
 
-def test_ways_are_compared():
-    """In processes of their own, of which one is stopped."""
-    case = choice.CASES["scaling-100-3"]
+def test_ways_are_compared(monkeypatch, capsys):
+    """In processes of their own. One that fails or has no memory ends no run; only an error changes the exit status."""
+    case = choice.CASES["scaling-1000-3"]
     assert choice.called(case, case.rows(100), {}, "cpu") == "pairs"
-    answers = choice.compared("scaling-100-3", "cpu")
+    monkeypatch.setitem(case.ways, "refused", {"tree": "lists", "search": "all pairs", "chunk_bytes": 2**10})
+    answers = choice.compared("scaling-1000-3", "cpu")
     assert answers.keys() == {"chosen", *case.ways}
     assert 0 < answers["chosen"].seconds < float("inf")
+    assert answers["refused"] == (float("inf"), "", "")
     assert not any(answer.error for answer in answers.values())
-
-
-def test_ways_that_fail_or_have_no_memory_end_no_run(monkeypatch, capsys):
-    """Only an error changes the exit status."""
-    sent = []
-    monkeypatch.setattr(choice, "CASES", {"small": choice.Case(np.zeros, (4, 4), {"refused": {}, "failing": {}})})
-
-    def call(case, rows, ways, device):
-        sent.append(ways)
-        if len(sent) > 2:
-            raise DeviceMemoryError("too much") if len(sent) == 3 else TypeError("a mistake")
-        return "pairs"
-
-    class Connection:
-        answers, asked = [], iter([{}, {}, {}])
-
-        def recv(self):
-            return next(self.asked)
-
-        def send(self, answer):
-            self.answers.append(answer)
-
-    monkeypatch.setattr(choice, "called", call)
-    monkeypatch.setattr(choice, "measured", lambda call, device: choice.Answer(1.0, call()))
-    with pytest.raises(StopIteration):
-        choice.serve(Connection(), "small", "cpu")
-    chosen, refused, failing = [answer for answer in Connection.answers if answer is not None]
-    assert chosen == (1.0, "pairs", "")
-    assert refused == (float("inf"), "", "")
-    assert failing == (float("inf"), "", "TypeError: a mistake")
-    for answers, status in (({"chosen": chosen, "refused": refused}, 0), ({"chosen": chosen, "failing": failing}, 1)):
-        monkeypatch.setattr(choice, "compared", lambda name, device, answers=answers: answers)
-        assert choice.main(["--device", "cpu"]) == status
-    assert "failing TypeError: a mistake" in capsys.readouterr().out
+    monkeypatch.setitem(case.ways, "failing", {"nonsense": 1})
+    assert choice.main(["--device", "cpu", "--cases", "scaling-1000-3"]) == 1
+    assert "failing TypeError: " in capsys.readouterr().out
 
 
 def test_a_regression_of_half_is_told(monkeypatch, capsys):

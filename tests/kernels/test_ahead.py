@@ -103,11 +103,7 @@ def options_of(name):
 def test_they_are_those_of_the_way(capability):
     few, boxes, lists, wide = (dict(sources_by_name(*shape, capability=capability)) for shape in SHAPES)
     assert "spanning_tree/dense.cu" in few
-    assert boxes["spanning_tree/boxes.cu"] == (
-        "-DVALUE=float",
-        "-DFEATURES=3",
-        "-DFORMULA=squared_euclidean",
-    )
+    assert boxes["spanning_tree/boxes.cu"] == ("-DVALUE=float", "-DFEATURES=3", "-DFORMULA=squared_euclidean")
     body = "wgmma.cu" if capability == 90 else "mma.cu"
     for found in (lists, wide):
         assert {f"neighbors/filter/fused/{body}", "neighbors/exact/rerank.cu", "spanning_tree/forest.cu"} < set(found)

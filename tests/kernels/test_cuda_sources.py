@@ -20,13 +20,7 @@ from repository import PACKAGE
 from bench import sanitize
 from rapids_slink.metrics import METRICS, get_metric
 from rapids_slink.neighbors.filter import filter_formula
-from rapids_slink.runtime.cuda import (
-    C_NAMES,
-    _constants,
-    constant,
-    resident_blocks,
-    value_option,
-)
+from rapids_slink.runtime.cuda import C_NAMES, _constants, constant, resident_blocks, value_option
 from rapids_slink.runtime.device import CPU, Device
 from rapids_slink.settings import MISSING, metric_of, with_missing
 
@@ -121,10 +115,7 @@ OPTIONS = {
         [BIT_OPTIONS[1], (VALUES[1], "-DFORMULA=hiercc"), (VALUES[1], "-DFORMULA=cosine")],
         [(PACKED,), *BIT_OPTIONS, *product_of(VALUES[:1], FORMULA_OPTIONS)],
     ),
-    "neighbors/exact/pair_distances.cu": (
-        [BIT_OPTIONS[1], (VALUES[1], "-DFORMULA=cosine")],
-        [(PACKED,), *BIT_OPTIONS],
-    ),
+    "neighbors/exact/pair_distances.cu": ([BIT_OPTIONS[1], (VALUES[1], "-DFORMULA=cosine")], [(PACKED,), *BIT_OPTIONS]),
     "neighbors/exact/all_distances.cu": (
         [*BIT_OPTIONS, *product_of(VALUES[1:], FORMULA_OPTIONS)],
         product_of(VALUES, FORMULA_OPTIONS),
@@ -138,7 +129,7 @@ OPTIONS = {
         [(VALUES[i % 2], *defined(**TEAMS[i % 3]), *formula) for i, formula in enumerate(FORMULA_OPTIONS)],
         [(*bits, *defined(**team)) for bits in BIT_OPTIONS for team in TEAMS],
     ),
-    "neighbors/matrix/least.cu": ([(PACKED,), (STORED[0],), (STORED[2],)], []),
+    "neighbors/matrix/least.cu": ([(STORED[0],), (PACKED,), (STORED[2],)], []),
     "spanning_tree/dense.cu": ([(option,) for option in STORED], []),
     "neighbors/filter/fused/counts.cu": (
         [(BIT_OPTIONS[0][1], *defined(KEYS_PER_LANE=4))],
@@ -190,13 +181,15 @@ OPTIONS = {
 @pytest.mark.parametrize(
     ("source", "architecture"),
     [
-        (source, arch) if arch == "sm_75" and source not in OPTIONS else full(source, arch)
+        (source, arch) if "compute" in arch else full(source, arch)
         for source, path in ((path.relative_to(PACKAGE).as_posix(), path) for path in SOURCES)
-        for arch in architectures(path)
+        for arch in [*["compute_75"] * (source not in OPTIONS), *architectures(path)]
+        if arch != "compute_75" or "sm_75" in architectures(path)
     ],
 )
 def test_cuda_source_compiles(source, architecture):
-    assert_compiles(source, architecture)
+    """To machine code, or as below to PTX."""
+    assert_compiles(source, architecture, *["--device-debug"] * architecture.startswith("compute"))
 
 
 @pytest.mark.parametrize(
@@ -205,7 +198,7 @@ def test_cuda_source_compiles(source, architecture):
         pytest.param(source, options, marks=marks, id=f"{source} {' '.join(options)}")
         for source, (quick, rest) in OPTIONS.items()
         for options, marks in [
-            *((o, pytest.mark.full if i > 1 else ()) for i, o in enumerate(quick)),
+            *((o, pytest.mark.full if i else ()) for i, o in enumerate(quick)),
             *((o, pytest.mark.full) for o in rest if o not in quick),
         ]
     ],

@@ -81,15 +81,7 @@ def test_a_pair_is_tested_for_both_points(checked):
         np.arange(m + n, dtype=np.int32),
         *(exact_kernels(CPU).new_candidates(s, 40) for s in (m, n)),
     )
-    cpu.append_candidates(
-        cpu.product(*parts),
-        *parts,
-        radii[0],
-        (ids[:m], ids),
-        of_rows,
-        check,
-        (radii[1], of_points),
-    )
+    cpu.append_candidates(cpu.product(*parts), *parts, radii[0], (ids[:m], ids), of_rows, check, (radii[1], of_points))
     distances = squared_distances(X[:m], X[m:])
     for candidates, within, first in (
         (of_rows, distances <= bound[:m, None], m), (of_points, bound[m:, None] >= distances.T, 0)

@@ -406,8 +406,7 @@ def test_survivors_carry_half_their_squared_distance(d, kind):
 
 @pytest.mark.parametrize("kind", ["any", "like photos", "clusters", "alike"])
 @pytest.mark.parametrize(
-    ("n", "d", "k"),
-    [(600, 3, 4), (5000, 100, 16), full(3000, 16, 1), full(2500, 784, 33), full(1100, 1500, 8)],
+    ("n", "d", "k"), [(600, 3, 4), (5000, 100, 16), full(3000, 16, 1), full(2500, 784, 33), full(1100, 1500, 8)]
 )
 def test_lists_of_bytes(n, d, k, kind):
     """By the tensor cores for bytes, each pair formed once; a few features too."""

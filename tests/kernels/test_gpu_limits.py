@@ -4,14 +4,7 @@ import re
 from functools import cache
 
 import pytest
-from fake_gpu import (
-    BLOCK_THREADS,
-    CAPABILITIES,
-    MULTIPROCESSORS,
-    REGISTERS,
-    THREAD_REGISTERS,
-    WITHOUT_OPTING_IN,
-)
+from fake_gpu import BLOCK_THREADS, CAPABILITIES, MULTIPROCESSORS, REGISTERS, THREAD_REGISTERS, WITHOUT_OPTING_IN
 from hard_cases import full
 from launchers import LAUNCHERS, launches_of, small_batch
 from nvrtc import compiled, headers

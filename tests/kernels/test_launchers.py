@@ -1,7 +1,6 @@
 """Launchers: the arguments of every kernel are those of its source, and what a kernel cannot read is refused."""
 
 import re
-from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -57,12 +56,15 @@ def test_numbers_have_known_types():
     "arguments", [(5.0, "int32", "int32"), (5, "int64", "int32"), (5, "int32", "float32"), (5, "int32")]
 )
 def test_other_arguments_are_refused(arguments):
-    """A number that is no integer, arrays of other types, too few arguments."""
+    """A number that is no integer, arrays of other types, too few arguments; arrays with gaps."""
     jobs, *types = arguments
     with fake_gpu():
         arrays = [cuda().xp.zeros(5, dtype) for dtype in types]
         with pytest.raises((TypeError, ValueError)):
             launch("spanning_tree/forest.cu", "count_roots", 5, jobs, *arrays)
+        here = cuda().xp.zeros(5, "int32")
+        with pytest.raises(TypeError, match="contiguous array of its type"):
+            launch("spanning_tree/forest.cu", "count_roots", 5, 5, here, np.repeat(here, 2)[::2])
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS + OTHERS)
@@ -181,7 +183,6 @@ def test_few_points_take_few_launches_and_one_copy(monkeypatch):
 
     with fake_gpu() as gpu:
         gpu.run = write_tree
-        monkeypatch.setattr(Report, "stage", lambda *_: nullcontext())
         monkeypatch.setattr(frames, "to_host", lambda array: copied.append(array.nbytes) or np.array(array))
         metric, values = get_metric("euclidean"), rows_of(n, 3, "float32")
         assert check_finite({"X": SimpleNamespace(values=values, names=None)}, metric, cuda())
@@ -290,23 +291,6 @@ CALLS = {
 }
 
 
-def of_another_type(array):
-    return cuda().xp.zeros(array.shape, "int16" if array.dtype.itemsize > 2 else "int64")
-
-
-def on_another_gpu(array):
-    with cuda().xp.cuda.Device(1):
-        return cuda().xp.array(array)
-
-
-FAULTS = {
-    "type": of_another_type,
-    "layout": lambda array: np.repeat(array, 2, axis=0)[::2],
-    "size": lambda array: array[:-1],
-    "GPU": on_another_gpu,
-}
-
-
 def is_refused(call, arrays):
     try:
         call(**arrays)
@@ -315,14 +299,13 @@ def is_refused(call, arrays):
     return False
 
 
-@pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("call", CALLS)
-def test_what_a_kernel_cannot_read_is_refused(call, fault):
+def test_arrays_of_other_sizes_are_refused(call):
+    """A source does not tell them; its types, layout and GPU are compared by `launch`."""
     call, arrays, sizes = CALLS[call]
-    with fake_gpu(count=2):
+    with fake_gpu():
         given = arrays()
         call(**given)
-        at_fault = {name for name, array in given.items() if array.size > 1}
-        at_fault -= set(sizes) if fault == "size" else set()
-        taken = [name for name in at_fault if not is_refused(call, {**given, name: FAULTS[fault](given[name])})]
+        at_fault = {name for name, array in given.items() if array.size > 1} - set(sizes)
+        taken = [name for name in at_fault if not is_refused(call, {**given, name: given[name][:-1]})]
         assert taken == []

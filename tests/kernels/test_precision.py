@@ -130,12 +130,11 @@ def test_products_of_cublas_are_tried(bits, together, is_precise, monkeypatch, s
         assert cuda.products_keep_bound() == is_precise
 
 
-def test_a_gpu_is_tried_once(monkeypatch):
+def test_a_gpu_is_tried_once(watch):
     with fake_gpu(80, count=2):
         from rapids_slink.neighbors.filter import cuda
 
-        tried = []
-        monkeypatch.setattr(cuda, "form_product", lambda a, b, out: tried.append(cuda.current_gpu()))
+        tried = watch(cuda, "form_product", lambda *_: cuda.current_gpu())
         for _ in range(3):
             assert not cuda.products_keep_bound()
             with cuda.cp.cuda.Device(1):

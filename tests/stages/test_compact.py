@@ -54,8 +54,7 @@ def is_defined(X, metric):
 
 
 @pytest.mark.parametrize(
-    ("metric", "d", "name"),
-    combinations(OF_BITS, LENGTHS, ROWS, quick=[*product(OF_BITS[:4], LENGTHS[:4], ROWS[::2])]),
+    ("metric", "d", "name"), combinations(OF_BITS, LENGTHS, ROWS, quick=[*product(OF_BITS[:4], LENGTHS[:4], ROWS[::2])])
 )  # full: other kinds of formulas
 def test_heights_of_bits_are_scipys(metric, d, name, device):
     X = bits(name, d)

@@ -19,7 +19,6 @@ from sklearn.cluster import DBSCAN as SklearnDBSCAN
 import rapids_slink
 from rapids_slink import DBSCAN, DeviceMemoryError, fit, pairs
 from rapids_slink.metrics import METRICS, get_metric
-from rapids_slink.neighbors import choose
 from rapids_slink.points.output import as_frame, on_device, on_host
 from rapids_slink.runtime.device import to_host
 from rapids_slink.spanning_tree import boxes, kernels
@@ -27,9 +26,9 @@ from rapids_slink.spanning_tree.boxes import in_units
 
 
 @pytest.fixture(autouse=True)
-def few_rows(monkeypatch):
+def few_rows(prescribe):
     """Boxes serve few rows, too, although all pairs take less time."""
-    monkeypatch.setattr(choose, "MIN_FRIENDS", 2)
+    prescribe(tree="friends")
 
 
 FAR = 1e300
@@ -167,7 +166,7 @@ def test_labels_by_trees(device, n, d, side, eps, m, seed):
 @pytest.mark.parametrize("metric", ["euclidean", *map(full, ("cosine", "chebyshev")), "jaccard"])
 def test_a_dense_core_by_trees(metric, device):
     rng = np.random.default_rng(0)
-    X = np.concatenate([rng.normal(size=(2500, 20)) * 0.1, rng.normal(size=(300, 20)) * 5])
+    X = np.concatenate([rng.normal(size=(1900, 20)) * 0.1, rng.normal(size=(300, 20)) * 5])
     X = (X > 0.05).astype(float) if metric == "jaccard" else X + 3.0
     X[~X.any(axis=1), 0] = 1
     matrix = all_distances(X, metric=metric)

@@ -161,7 +161,7 @@ def test_the_check_loses_no_pair_and_bounds_from_above(name, dtype):
     passing = replace(points, half_norm=np.full(n, -np.inf, np.float32))
     distances, rows = squared_distances(X), np.arange(n, dtype=np.int32)
     upper_bound, seen = UpperBound.of(d, scaling.scale, EUCLIDEAN), np.zeros((1, 1), np.float32)
-    for i, j in np.argwhere(np.isfinite(distances) & ~np.eye(n, dtype=bool))[:: max(1, n * n // 2000)]:
+    for i, j in np.argwhere(np.isfinite(distances) & ~np.eye(n, dtype=bool))[:: max(1, n * n // 700)]:
         row, point = passing.take(slice(i, i + 1)), passing.take(slice(j, j + 1))
         radius = filter_radius(distances[i, j : j + 1], row.error, scaling.scale, d, np)
         into, bound = new_candidates(1, 1), np.full(1, np.inf)
@@ -192,7 +192,7 @@ def test_the_second_test_loses_no_pair(name, dtype):
     assert points.longer.shape == (n, m + 1)
     distances, seen = squared_distances(X), np.zeros((1, 1), np.float32)
     passed, near = np.zeros(8, np.uint8), np.empty(9, np.int64)
-    for i, j in np.argwhere(np.isfinite(distances) & ~np.eye(n, dtype=bool))[:: max(1, n * n // 2000)]:
+    for i, j in np.argwhere(np.isfinite(distances) & ~np.eye(n, dtype=bool))[:: max(1, n * n // 700)]:
         row, point = points.take(slice(i, i + 1)), points.take(slice(j, j + 1))
         radius = filter_.radius(distances[i, j : j + 1], row)
         assert cpu.near_points(seen, read_of(row, radius), 0, read_of(point, point.error), passed, near) == 1

@@ -21,11 +21,15 @@ def rows_of(frame):
     return {name: to_host(frame[name].values) for name in frame}
 
 
-def assert_same_part(X, t, device, **how):
-    """All merges up to t, and the labels of cuts, are those of the whole tree."""
-    whole = fit(X, 1, device=device, **how)
+def heights_of(model):
+    return to_host(model.linkage_["height"].values)
+
+
+def assert_same_part(X, t, device, whole=None, **how):
+    """All merges up to t, and the labels of cuts, are those of the whole tree, which is made unless it is given."""
+    whole = fit(X, 1, device=device, **how) if whole is None else whole
     part = fit(X, max_distance=t, device=device, **how)
-    height = to_host(whole.linkage_["height"].values)
+    height = heights_of(whole)
     kept = int((height <= t).sum())
     for name in ("linkage_", "mst_"):
         expected, found = rows_of(getattr(whole, name)), rows_of(getattr(part, name))
@@ -53,9 +57,10 @@ def test_the_part_of_the_tree(metric, n_neighbors, device):
     X = np.round(X * 2) + 9 * (metric == "cosine") if metric in ("hamming", "cosine") else X
     X = (X > 0).astype(float) if metric in ("jaccard", "rogerstanimoto") else X
     how = {"metric": metric, "p": 3.0, "n_neighbors": n_neighbors}
-    height = to_host(fit(X, 1, device=device, **how).linkage_["height"].values)
+    whole = fit(X, 1, device=device, **how)
+    height = heights_of(whole)
     for t in (-1.0, 0.0, height[0], height[50], (height[199] + height[200]) / 2, height[300], height[-1], 1e300):
-        assert_same_part(X, t, device, **how)
+        assert_same_part(X, t, device, whole, **how)
 
 
 QUICK = {"uneven_blobs_8d", "decimal_grid", "repeated_rows"}
@@ -64,10 +69,11 @@ QUICK = {"uneven_blobs_8d", "decimal_grid", "repeated_rows"}
 @pytest.mark.parametrize("name", [name if name in QUICK else full(name) for name in CASES])
 def test_the_part_of_hard_trees(name, device):
     X = CASES[name]("float64")[:900]
-    height = to_host(fit(X, 1, device=device).linkage_["height"].values)
-    for t in {0.0, *np.quantile(height, [0.1, 0.5, 0.9, 0.99], method="nearest")} if len(X) > 1 else {1.0}:
-        for n_neighbors in (None, 1, 2):
-            assert_same_part(X, t, device, n_neighbors=n_neighbors)
+    for n_neighbors in (None, 1, 2):
+        whole = fit(X, 1, n_neighbors=n_neighbors, device=device)
+        height = heights_of(whole)
+        for t in {0.0, *np.quantile(height, [0.1, 0.5, 0.9, 0.99], method="nearest")} if len(X) > 1 else {1.0}:
+            assert_same_part(X, t, device, whole, n_neighbors=n_neighbors)
 
 
 @given(st.integers(2, 150), st.integers(1, 12), st.integers(1, 4), st.sampled_from([None, 1, 2, 5]),
@@ -85,15 +91,15 @@ def test_friends_of_friends(kind, d, device):
     X = rng.random((6000, d)) if kind == "uniform" else rng.integers(0, 40, (6000, d)) * 1.0
     if kind == "islands":
         X = 50 * rng.random((300, d))[rng.integers(0, 300, 6000)] + rng.normal(size=(6000, d)) * 1e-3
-    height = to_host(fit(X, 1, device=device).linkage_["height"].values)
-    for t in (-1.0, 0.0, *np.quantile(height, [0.01, 0.3, 0.9, 0.999], method="nearest"), height[-1]):
-        assert_same_part(X, t, device)
+    whole = fit(X, 1, device=device)
+    for t in (-1.0, 0.0, *np.quantile(heights_of(whole), [0.01, 0.3, 0.9, 0.999, 1], method="nearest")):
+        assert_same_part(X, t, device, whole)
 
 
 @pytest.mark.parametrize("scale", [1e-170, 1e-155, 1e-9, 1e150])
 def test_extreme_distances(scale, device):
     X = np.random.default_rng(0).normal(size=(300, 9)) * scale
-    height = to_host(fit(X, 1, device=device).linkage_["height"].values)
+    height = heights_of(fit(X, 1, device=device))
     for t in (height[100], height[299 - 10]):
         assert_same_part(X, t, device, n_neighbors=2)
 
@@ -101,7 +107,7 @@ def test_extreme_distances(scale, device):
 @pytest.mark.parametrize("scale", [1e-9, 1.0])
 def test_angles(scale, device):
     X = np.random.default_rng(0).uniform(-1, 1, (300, 2)) * scale
-    height = to_host(fit(X, 1, metric="haversine", device=device).linkage_["height"].values)
+    height = heights_of(fit(X, 1, metric="haversine", device=device))
     for t in (height[0], height[150], height[290], 4.0):
         assert_same_part(X, t, device, metric="haversine", n_neighbors=1)
 
@@ -192,9 +198,9 @@ def test_blocks_of_near_rows(metric, kind, device, prescribe):
         X[[5, 700]] = X[3]
     elif kind != "topics":
         X = X.astype(kind.split()[-1])
-    height = to_host(fit(X, 1, metric=metric, device=device).linkage_["height"].values)
-    for t in np.quantile(height, [0.03, 0.6, 0.99], method="nearest"):
-        model = assert_same_part(X, t, device, metric=metric)
+    whole = fit(X, 1, metric=metric, device=device)
+    for t in np.quantile(heights_of(whole), [0.03, 0.6, 0.99], method="nearest"):
+        model = assert_same_part(X, t, device, whole, metric=metric)
         assert model.report_["way"] == "blocks"
         assert "blocks" in model.report_["neighbors"]
 

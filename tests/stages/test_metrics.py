@@ -12,7 +12,7 @@ from hard_cases import full
 from hypothesis import given
 from hypothesis import strategies as st
 from metric_cases import ALL_METRICS, PACKED, SCIPYS, points, takes_booleans, with_cases, without_zeros
-from oracles import SearchKind, assert_lists, core_distances, least, mutual_reachability
+from oracles import DEVICES, SearchKind, assert_lists, core_distances, least, mutual_reachability
 from scipy.cluster import hierarchy
 from scipy.spatial.distance import cdist, pdist, squareform
 from sklearn.metrics.pairwise import haversine_distances
@@ -568,7 +568,7 @@ def test_lists_known_within_two_parts(metric, p, engine):
 FILTERED = [
     pytest.param(metric, p, device, marks=[pytest.mark.gpu] if device == "cuda" else [])
     for metric, p in ALL_METRICS
-    for device in ("cpu", "cuda")
+    for device in DEVICES
     if (kind := get_metric(metric, p).filter) == "product"
     or (kind == "direct" and device == "cuda" and filter_formula(get_metric(metric, p)))
 ]

@@ -24,7 +24,7 @@ from rapids_slink.spanning_tree.lists import tree_of_lists
 SAMPLES = [1, 2, 5, 15]
 
 
-def rows_of(name, dtype, most=1100):
+def rows_of(name, dtype, most=600):
     return CASES[name](dtype)[:most]
 
 

@@ -5,15 +5,7 @@ import pytest
 from hard_cases import CASES, case_dtypes, combinations, full, shape
 from hypothesis import given
 from hypothesis import strategies as st
-from oracles import (
-    assert_lists,
-    assert_neighbors,
-    case_lists,
-    least,
-    searches,
-    squared_distances,
-    without_self,
-)
+from oracles import assert_lists, assert_neighbors, case_lists, least, searches, squared_distances, without_self
 from scipy.spatial.distance import cdist, pdist, squareform
 
 from rapids_slink.neighbors import neighbor_lists

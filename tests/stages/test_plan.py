@@ -3,7 +3,6 @@
 import ast
 import re
 import tracemalloc
-from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -85,7 +84,6 @@ def test_a_look_decides_whether_boxes_serve(has_boxes, expected, monkeypatch):
     made = []
     monkeypatch.setattr(problems, "prepare_search", lambda *_, **__: made.append(object.__new__(kind)) or made[-1])
     monkeypatch.setattr(ways, "find_repeats", lambda *_: None)
-    monkeypatch.setattr(Report, "stage", lambda *_: nullcontext())
     with fake_gpu(90):
         from rapids_slink.neighbors.trees.bvh import BoxSearch
 
@@ -145,16 +143,6 @@ def half_a_curve(rng, n, d):
 def test_trees_serve_points_of_low_dimension(points, n, d, expected):
     X = points(np.random.default_rng(0), n, d)
     assert rapids_slink.fit(X, device="cpu", n_neighbors=4).report_["neighbors"]["filter"] == expected
-
-
-def test_either_search_gives_the_same_tree(prescribe):
-    X = far_clusters(np.random.default_rng(0), 2000, 12).astype(np.float32)
-    prescribe(search="tree")
-    by_tree = rapids_slink.fit(X, device="cpu", n_neighbors=3)
-    assert by_tree.report_["neighbors"]["filter"] == "k-d tree"
-    np.testing.assert_array_equal(by_tree.distances_, linkage(X.astype(np.float64), "single")[:, 2])
-    prescribe(search="all pairs")
-    assert by_tree.mst_.equals(rapids_slink.fit(X, device="cpu", n_neighbors=3).mst_)
 
 
 def wide_clusters(rng, n, d):
@@ -303,15 +291,14 @@ def test_a_plan_tells_the_minutes(device, monkeypatch):
 
     def grow(values, problem, report, grow):
         made.append(problem.n)
-        report["seconds"] = {"neighbors": 0.01 + problem.n**2 * 1e-9, "compiling": 99.0}
+        report["seconds"] = {"neighbors": 0.04 + problem.n**2 * 4e-9, "compiling": 99.0}
 
     monkeypatch.setattr(planning, "tree_of_points", grow)
-    monkeypatch.setattr(planning, "LEAST_TIMED", 0.05)
     X, how = PLANNED["many"]
     for points in (np.tile(X, (10, 1))[:80_000] + np.arange(80_000)[:, None] * 1e-9, (80_000, 24)):
         made.clear()
         minutes = rapids_slink.plan(points, device=device, **how)["time"]["about_minutes"]
-        assert minutes == pytest.approx((80_000**2 * 1e-9 + 0.01) / 60, rel=0.05)
+        assert minutes == pytest.approx((80_000**2 * 4e-9 + 0.04) / 60, rel=0.05)
         assert made == [2048, 2048, 8192]
     by_tree = rapids_slink.plan((80_000, 2), device=device)["time"]["about_minutes"]
     assert by_tree < minutes / 5
@@ -403,16 +390,16 @@ LIMIT = re.compile(r"`(\w+)`(?: up to ([\d,]+) rows)?")
 )  # fmt: skip
 @pytest.mark.parametrize("column", range(1, 5), ids=table("features")[0][1:])
 def test_guide_says_which_way_is_taken(row, column, device):
-    """Up to a limit, and from the next row on. Without a GPU its ways are asked, not its plan."""
+    """Up to a limit, and from the next row on. The ways are asked, and of few rows a plan, which takes their time."""
     column_device = "cuda" if "GPU" in table("features")[0][column] else "cpu"
     if device == "cuda" and column_device == "cpu":
         pytest.skip("a CPU's ways are asked on the CPU")
 
     def way(n):
         how = {"min_samples": 5} if "min_samples" in table("features")[0][column] else {}
-        if device == column_device:
+        if device == column_device and n == 100:
             return rapids_slink.plan((n, int(row[0])), device=device, **how)["way"]
-        problem = Problem(Settings(EUCLIDEAN, **how), Device("cuda", np), n, int(row[0]), 8)
+        problem = Problem(Settings(EUCLIDEAN, **how), Device(column_device, np), n, int(row[0]), 8)
         # Of the ways that look at the values a line alone serves normal points.
         return next(way.name for way in ways_of(problem) if way.name == "line" or way.estimate)
 

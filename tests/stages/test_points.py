@@ -122,11 +122,7 @@ def test_gpu_input_on_either_device(engine):
     import cupy
 
     X = cupy.asarray(TABLE)
-    for given_array in (
-        X,
-        type("ByCuda", (), {"__cuda_array_interface__": X.__cuda_array_interface__})(),
-        ByDlpack(X),
-    ):
+    for given_array in (X, type("ByCuda", (), {"__cuda_array_interface__": X.__cuda_array_interface__})(), ByDlpack(X)):
         points = as_points(given_array, engine)
         np.testing.assert_array_equal(to_host(points.values), TABLE)
         assert isinstance(points.labels(engine.xp.arange(2)), cupy.ndarray)

@@ -268,12 +268,7 @@ def test_rows_within_the_box_are_not_copied():
 
 @pytest.mark.parametrize(
     ("n", "space", "dtype"),
-    combinations(
-        (200, 2300),
-        SPACES,
-        ("float32", "float64"),
-        quick=[(200, space, "float64") for space in SPACES],
-    ),
+    combinations((200, 2300), SPACES, ("float32", "float64"), quick=[(200, space, "float64") for space in SPACES]),
 )
 def test_calls(n, space, dtype, device):
     X, Y, how = scattered(n, dtype=dtype), scattered(150, dtype=dtype, seed=1), SPACES[space]

@@ -196,7 +196,7 @@ def test_tree_of_points_on_small_grids(n, d, k, side, by_tree, seed):
 @pytest.mark.parametrize("threads", [1, full(2), 5])
 def test_same_tree_whoever_searches_when(threads, prescribe):
     """Threads of a CPU lower the bounds of components without a lock."""
-    X = np.round(blobs(0, d=3, n=2000), 1)
+    X = np.round(blobs(0, d=3, n=1200), 1)
     prescribe(cores=threads)
     tree = tree_by_search(TreeSearch(X, CPU, Report()), len(X), 1, CPU)
     assert_same_edges(tree, all_pairs_tree(squared_distances(X)))

@@ -532,10 +532,10 @@ def test_kernel_of_bands(band, known):
     ],
 )
 def test_lists_are_the_nearest(points, d, dtype, engine):
-    X = points(np.random.default_rng(d), 5000, d).astype(dtype)
+    X = points(np.random.default_rng(d), 3000, d).astype(dtype)
     search = search_of(X, engine)
     for k in (1, 8, 60):
-        assert_neighbors(neighbor_lists(search, 5000, k, engine), X, k, 19)
+        assert_neighbors(neighbor_lists(search, 3000, k, engine), X, k, 19)
 
 
 @pytest.mark.parametrize("kind", ["outliers", "tail"])
@@ -681,13 +681,13 @@ def test_lengths_leave_tiles_out_on_a_cpu(watch):
 def test_cells_are_taken_in_turn_if_memory_is_short(room, d, engine, monkeypatch):
     """For lists, and for the least weights of groups, which all parts have in common."""
     monkeypatch.setitem(tiles.MAX_BYTES, engine.name, room)
-    X = nested(np.random.default_rng(3), 4000, d)
+    X = nested(np.random.default_rng(3), 2500, d)
     search, distances = search_of(X, engine), squared_distances(X)
-    assert_lists(neighbor_lists(search, 4000, 6, engine), least(without_self(distances), 6))
-    group = np.random.default_rng(4).integers(0, 9, 4000).astype(np.int32)
+    assert_lists(neighbor_lists(search, 2500, 6, engine), least(without_self(distances), 6))
+    group = np.random.default_rng(4).integers(0, 9, 2500).astype(np.int32)
     distances[group[:, None] == group] = np.inf
     on_device = engine.asarray(group)
-    task = SearchTask(engine.xp.arange(4000, dtype="int32"), 1, on_device, on_device, per_group_minimum=True)
+    task = SearchTask(engine.xp.arange(2500, dtype="int32"), 1, on_device, on_device, per_group_minimum=True)
     found = to_host(search.find(task).weights)[:, 0]
     for one in range(9):
         assert found[group == one].min() == distances[group == one].min()
@@ -696,7 +696,7 @@ def test_cells_are_taken_in_turn_if_memory_is_short(room, d, engine, monkeypatch
 @pytest.mark.parametrize(("size", "most_pairs", "most_redone"), [(600, 0.3, 0.3), full(100, 0.05, 0.02)])
 def test_least_distances_of_clusters_need_few_pairs_of_tiles(size, most_pairs, most_redone, engine):
     """Of clusters in more features than places have, by balls, or of their parts; few points of each row bound them."""
-    rng, n, report = np.random.default_rng(5), 24_000, Report()
+    rng, n, report = np.random.default_rng(5), 12_000, Report()
     X = 1e-3 * rng.normal(size=(n, 60))
     for of, scale in ((600, 1), (100, 0.03)):
         X += np.repeat(scale * rng.normal(size=(n // of, 60)), of, axis=0)
@@ -910,7 +910,7 @@ def test_tiles_make_the_lists_of_wide_clusters(min_samples, engine):
     "points", [line, core, *map(full, (nested, sheet, pairs_of_clusters))], ids=lambda f: f.__name__
 )
 def test_heights_are_scipys(points, engine):
-    n = 9000 if engine.is_gpu else 4000
+    n = 9000 if engine.is_gpu else 2500
     X = points(np.random.default_rng(9), n, 70)
     expected = linkage(X, "single")[:, 2]
     for k in (2, 8):

@@ -8,15 +8,7 @@ import pandas as pd
 import pytest
 from spanning_trees import random_graph
 
-from rapids_slink import (
-    DeviceMemoryError,
-    fit,
-    fit_graph,
-    knn_graph,
-    linkage,
-    minimum_spanning_tree,
-    nearest_neighbors,
-)
+from rapids_slink import DeviceMemoryError, fit, fit_graph, knn_graph, linkage, minimum_spanning_tree, nearest_neighbors
 from rapids_slink.runtime import threads
 from rapids_slink.runtime.cuda import COMPILERS
 

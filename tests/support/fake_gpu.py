@@ -186,6 +186,8 @@ class FakeGpu:
         module.cuda = SimpleNamespace(
             runtime=runtime, driver=driver, Device=lambda gpu: FakeDevice(gpu, names),
             device=SimpleNamespace(get_cublas_handle=lambda: 0),
+            nvtx=SimpleNamespace(RangePush=lambda name: None, RangePop=lambda: None),
+            get_current_stream=lambda: SimpleNamespace(ptr=0),
         )  # fmt: skip
         module.RawModule = self.raw_module
         return module
@@ -231,6 +233,7 @@ def fake_gpu(capability=80, count=1):
         device.has_several_gpus, cuda._attribute_of,
     )  # fmt: skip
     held, before = {name: sys.modules.get(name) for name in FAKED}, taken_out()
+    stream_resources, device.stream_resources = device.stream_resources, lambda *_: SimpleNamespace(sync=lambda: None)
     sys.modules.update(dict.fromkeys(FAKED, module))
     try:
         for cached in caches:
@@ -240,7 +243,7 @@ def fake_gpu(capability=80, count=1):
         cuda._constant_memory.clear()
         yield gpu
     finally:
-        FakeGpu.current = 0
+        FakeGpu.current, device.stream_resources = 0, stream_resources
         taken_out()
         for name, of_device in before.items():
             sys.modules[name] = of_device

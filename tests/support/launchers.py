@@ -1,25 +1,25 @@
 """Calls of all launchers, for GPUs that compute nothing: what each would launch at the sizes that take most."""
 
+import re
+from contextlib import suppress
 from dataclasses import replace
+from functools import cache
 from importlib import import_module
 from itertools import product
-from types import SimpleNamespace
 
 import numpy as np
 from fake_gpu import fake_gpu
 
+from bench import sanitize
 from rapids_slink.items import search
 from rapids_slink.items.stored import Sets, SparseRows
-from rapids_slink.items.strings import LEVENSHTEIN, STRING_HAMMING, Strings
 from rapids_slink.metrics import distances, get_metric
 from rapids_slink.neighbors.exact import ExactPoints
 from rapids_slink.neighbors.filter import QuantizedPoints, Scaling, UpperBound, radius_terms
 from rapids_slink.neighbors.task import NeighborLists, SearchResult, SearchState, SearchTask
 from rapids_slink.neighbors.tiles import Encoded, Terms
 from rapids_slink.neighbors.tiles.order import Balls, Lists, PlacedTiles, Slots
-from rapids_slink.neighbors.trees import expansion
 from rapids_slink.ordering import _sort_by_codes, sort_in_place
-from rapids_slink.prediction import members_of
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import cuda
 from rapids_slink.settings import metric_of
@@ -282,52 +282,34 @@ LAUNCHERS = [
 
 # ------------------------------------------------------------------------------------- without bounds on their blocks
 
+#: The beginnings of the names of steps that launch what no function of this file does.
+STEPS = re.compile(
+    "strings|cosine, 20|sums of|condensed|graph, int|catalogue, 2|bits$|pairs, 3|lists, m|expansion|equal rows"
+    "|a distance|3 columns|in a box, 3"
+)
 
-def points_kernels():
 
-    buffer = SimpleNamespace(ptr=0)
-    column = SimpleNamespace(null_count=lambda: 0, data=lambda: buffer, offset=lambda: 0, size=lambda: 300)
+def steps_of_sanitize():
+    """Launch what these steps of `bench.sanitize` do.
+
+    Since nothing is computed some end early, where a result makes no sense.
+    """
+    for name, step in sanitize.steps():
+        if STEPS.match(name):
+            with suppress(RuntimeError):
+                step(cuda())
+
+
+def finite_points():
     for dtype in ("float32", "float64"):
         point_cuda.squares_are_finite([points(300, 3, dtype)])
-        point_cuda.is_symmetric(points(300, 300, dtype))
-        point_cuda.interleave([column] * 3, np.dtype(dtype), np.dtype("float64"))
 
 
 def lists_kernels():
     xp, n = cuda().xp, 300
-    exact_cuda.low_discrepancy_order(n)
-    exact_cuda.flatnonzero(xp.zeros(n, bool))
     exact_cuda.scatter_min(xp.zeros(n), ids(n), points(n, 5, "float64"))
     exact_cuda.gather_min(xp.zeros(n), xp.zeros(n), ids(n))
-    exact_cuda.drop_above_bound(points(n, 5, "int32"), points(n, 5, "float64"), xp.zeros(n))
-    exact_cuda.sort_by_reachability(points(n, 5, "int32"), points(n, 5, "float64"), xp.zeros(n))
-    exact_cuda.read_lists(points(n, 5, "int32"), points(n, 5, "float64"), 3)
     exact_cuda.unbounded(xp.zeros(n))
-    exact_cuda.are_full(points(n, 5, "int32"))
-    exact_cuda.hash_rows(points(n, 5), xp.arange(9))
-    for dtype in ("float32", "float64"):
-        exact_cuda.wrapped(points(n, 5, dtype), np.ones(5))
-    exact_cuda.with_norms(points(n, 5), centre=True)
-    exact_cuda.norms_are_within(points(n, 5, "float64"), 0.0, 1.0)
-    exact_cuda.unit_rows(points(n, 5, "float64"))
-    exact_cuda.words_of(points(n, 5))
-
-
-def bit_filter():
-    xp, n = cuda().xp, 300
-    filter_ = fused_filters.CountFilter(ExactPoints(*[points(n, 5, "uint64")] * 2, get_metric("jaccard")), cuda())
-    filter_.arrange(fused_filters.tiles_in_strides(fused_filters.sorted_keys(xp.ones(n)), n))
-    filter_.radii(xp.zeros(n), filter_.image().error, 512)
-    found = xp.zeros((n, 60), "int32"), xp.zeros(n, "int32"), None, xp.zeros((n, 60), "int32")
-    filter_.tighten(fused.Survivors(*found), xp.zeros(n), 5, last=True)
-
-
-def filter_radii():
-    given, metric = points(300, 20), get_metric("euclidean")
-    exact, scaling = ExactPoints(given, given), Scaling(cuda().xp.zeros(20), 1.0)
-    fused_filters.FusedFilter(given, given, metric, cuda(), scaling, exact, fused_filters.PRECISE).radii(
-        cuda().xp.zeros(300), None, 512
-    )
 
 
 def boxes_and_cores():
@@ -337,18 +319,11 @@ def boxes_and_cores():
     among.mean_visits(10)
 
 
-def pairs_within():
-    """Launch by boxes, for one set of points and for two; and by common bits."""
-    xp, n, metric = cuda().xp, 300, get_metric("euclidean")
+def pairs_in_space():
     in_space = metric_of("euclidean", box=1.0, scales={(0, 1): 1.0, 2: 1.0}).of_columns(None, 3)
-    for queries, by in ((None, metric), (points(9, 3), metric), (None, in_space)):
-        search = within_cuda.BoxPairs(points(n, 3), queries, 1.0, by)
-        for rows in (slice(0, 9), slice(0, search.n_rows)):
-            search.find(rows, 1e6)
-            search.count(rows, np.zeros(5))
-    filter_ = fused_filters.CountFilter(ExactPoints(*[points(n, 5, "uint64")] * 2, get_metric("jaccard")), cuda())
-    filter_.arrange(ids(n))
-    filter_.pairs_within(xp.zeros((3, 4), "int32"), 0.5, 1000)
+    search = within_cuda.BoxPairs(points(300, 3), None, 1.0, in_space)
+    search.find(slice(0, 9), 1e6)
+    search.count(slice(0, 9), np.zeros(5))
 
 
 def friends_of_rows():
@@ -360,15 +335,6 @@ def friends_of_rows():
     totals = [cuda().xp.zeros(300) for _ in range(3)]
     tree_cuda.reduce_near_points(boxes, 1.0, metric, None, totals[0], 5.0)
     tree_cuda.reduce_near_points(boxes, 1.0, metric, totals[1], totals[2], None)
-
-
-def catalogue():
-    """Launch for clusters of one row each, with masses and without."""
-    xp = cuda().xp
-    for weight in (None, xp.ones(300)):
-        members = members_of(ids(300), 1, weight, cuda())[2]
-        mean, mass = dendrogram_cuda.means_of_clusters(points(300, 3), members, xp.ones(3))
-        dendrogram_cuda.deviations_of_clusters(points(300, 3), members, xp.ones(3), mean, mass)
 
 
 def sets():
@@ -390,11 +356,6 @@ def sparse_rows():
         given.equal(ids(n), ids(n))
         given.distances(ids(n), ids(n))
         search.all_distances(given)
-
-
-def expansion_of_points():
-    for dtype in ("float32", "float64"):
-        expansion(points(3000, 9, dtype), cuda())
 
 
 def roots_of_weights():
@@ -427,17 +388,6 @@ def components():
     tree_cuda.list_facing(points(n, k), ids(n), ids(n), limits, xp.zeros(n, "uint64"), xp.zeros(1, "uint64"))
 
 
-def clusters():
-    xp = cuda().xp
-    merges, placed, of_clusters = (ids(299), ids(299), xp.zeros(299), ids(299)), (ids(300), xp.zeros(300)), np.zeros(5)
-    dendrogram_cuda.condense(*merges, 5)
-    dendrogram_cuda.heights_of_size(*merges, 5)
-    dendrogram_cuda.columns_of(np.zeros(5, np.int32), of_clusters, np.zeros(5, np.int32), *placed)
-    dendrogram_cuda.label_points(*placed, np.zeros(5, np.int32), of_clusters, 0.0)
-    dendrogram_cuda.score_points(*placed, of_clusters)
-    dendrogram_cuda.sum_up_clusters(*placed, of_clusters, np.zeros(0))
-
-
 def cores_of_matrix():
     tree_cuda.find_cores(points(300, 300), 5)
     tree_cuda.find_cores(points(300, 300, "uint8"), 5, points(300, 1, "int64").ravel())
@@ -452,39 +402,13 @@ def searched_forest():
     tree_cuda.record_search(forest, ids(9), SearchResult(points(9, 1, "int32"), points(9, 1, "float64"), xp.zeros(9)))
 
 
-def edges_of_graph():
-    xp, n = cuda().xp, 300
-    for dtype in ("float32", "int64"):
-        weight = points(n, 1, dtype)[:, 0]
-        graph_cuda.keys_of_rows(EdgeList(ids(n), ids(n), weight, n), xp.arange(9))
-        graph_cuda.inspect(ids(n), ids(n), weight)
-    graph_cuda.number_by_appearance(ids(n), n)
-    graph_cuda.flatten(ids(n))
-
-
-def strings():
-    """Launch for pairs of short and of long strings, and for the keys of each metric."""
-    xp, n = cuda().xp, 300
-    for length, metric in ((9, LEVENSHTEIN), (90, LEVENSHTEIN), (9, STRING_HAMMING)):
-        starts = xp.arange(0, (n + 1) * length, length, dtype="int64")
-        items = Strings(xp.zeros(n * length, "int32"), starts, metric, cuda(), 1)
-        items.distances(ids(9), ids(9), 2)
-        items.take(ids(9))
-        items.hashes(1)
-        items.keys(1, slice(0, 9))
-        items.projection(1)
-        search.all_distances(items)
-    item_cuda._count_edits(items, ids(9), ids(9), 2, xp.zeros(9 * length, "int8"), xp.zeros(9))
-
-
 OTHERS = [
-    points_kernels, lists_kernels, bit_filter, filter_radii, boxes_and_cores, pairs_within,
-    friends_of_rows, catalogue, sets, sparse_rows,
-    expansion_of_points, roots_of_weights, order_of_edges,
-    components, clusters, cores_of_matrix, searched_forest, edges_of_graph, strings,
+    steps_of_sanitize, finite_points, lists_kernels, boxes_and_cores, pairs_in_space, friends_of_rows, sets,
+    sparse_rows, roots_of_weights, order_of_edges, components, cores_of_matrix, searched_forest,
 ]  # fmt: skip
 
 
+@cache
 def launches_of(launcher, capability, resident=None):
     """Return what a launcher of these launches on a GPU of a compute capability.
 

@@ -16,7 +16,7 @@ from rapids_slink.neighbors.exact import kernels
 from rapids_slink.neighbors.tiles import TileSearch
 from rapids_slink.neighbors.trees.kdtree import TreeSearch
 from rapids_slink.report import Report
-from rapids_slink.runtime.device import resolve, to_host
+from rapids_slink.runtime.device import gpu_is_usable, resolve, to_host
 
 MAX_TREE_FEATURES = 20  # features of a GPU's tree in tests: each number is compiled
 
@@ -180,7 +180,8 @@ class SearchKind(NamedTuple):
 
 
 OF_QUERIES = "brute_force", "tree"  # these search among points for neighbours of other points
-SEARCHES = [(device, way) for device in ("cpu", "cuda") for way in (*OF_QUERIES, "tiles")]
+DEVICES = "cpu", *["cuda"] * gpu_is_usable()  # half of all items would be made for nothing where there is no GPU
+SEARCHES = [(device, way) for device in DEVICES for way in (*OF_QUERIES, "tiles")]
 
 
 def searches(*parameters, features=None, two_sets=False):

@@ -85,9 +85,7 @@ NOT_HERE = {
     ],
     "clusters are numbered in order of first appearance": ["test_hdbscan_approximate_predict"],
     "heights tie: hdbscan's choice from our tree is ours": ["test_hdbscan_allow_single_cluster_with_epsilon"],
-    "a parameter that is not here": [
-        "test_hdbscan_persistence_threshold",
-    ],
+    "a parameter that is not here": ["test_hdbscan_persistence_threshold"],
     "a warning of a change in scikit-learn": ["test_hdbscan_default_copy_warning"],
     "a sparse matrix is a graph, not points": ["test_hdbscan_sparse"],
     "several components are served": [

@@ -68,24 +68,11 @@ def run_tests_of(module, device, plugin=Path(__file__).stem, selected=""):
     if importlib.util.find_spec(package) is None:  # from 1.18 on SciPy's wheels are without them
         pytest.skip(f"{package} is not installed")
     here = Path(__file__).parent
-    arguments = [
-        "--pyargs",
-        module,
-        "-p",
-        plugin,
-        "-p",
-        "no:cacheprovider",
-        "--rootdir",
-        ".",
-        "-c",
-        "/dev/null",
-        "-k",
-        selected,
-    ]
+    arguments = f"--pyargs {module} -p {plugin} -p no:cacheprovider --rootdir . -c /dev/null".split()
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
     path = os.pathsep.join([str(ROOT), *sys.path])
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", *arguments],
+        [sys.executable, "-m", "pytest", "-q", *arguments, "-k", selected],
         cwd=here,
         env=environment | {"PYTHONPATH": path, "DEVICE": device},
         capture_output=True,
