@@ -189,7 +189,7 @@ PAIR_BYTES, CENTROID_BYTES = 128, 24  # per pair while separations are measured,
 FACING_COST, MAX_FACING = 32, 16
 MAX_OVERLAPPING = 32  # pairs of small or negative separation, per component
 MIN_SAMPLED = 8  # points of a component that are compared with another's
-MANY_ROUNDS = 10**5  # so many rounds cost more than anything: components are connected at once whatever that costs
+MANY_ROUNDS = 10**5  # cost more than anything: in their place components are connected at once whatever that costs
 ROUNDS_OF_TILES = 1  # what all rounds of searches in tiles cost, in rounds over all pairs
 
 
