@@ -15,7 +15,6 @@ The results have the bits of one device, whatever the partitions and the workers
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -59,7 +58,7 @@ from rapids_slink.neighbors import check_n_neighbors
 from rapids_slink.neighbors.choose import is_searched_by_tree
 from rapids_slink.neighbors.queries import NearestTask
 from rapids_slink.neighbors.within import PairTask
-from rapids_slink.pipeline import estimate_fit, size_attributes
+from rapids_slink.pipeline import estimate_fit
 from rapids_slink.points.output import is_collection
 from rapids_slink.report import Report, counted
 from rapids_slink.runtime.device import CPU, Device, resolve
@@ -84,7 +83,7 @@ def fit(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
         rule = replace(rule, warns=False)  # on a worker nobody would see it
     if settings.groups is not None:
         return fit_groups(X, settings, rule)
-    report, start = Report(device="", metric=settings.metric.name), perf_counter()
+    report = Report(device="", metric=settings.metric.name)
     with Run() as run:
         with report.stage("input", CPU):
             points = read_points(run, X, settings).check_zeros()
@@ -111,11 +110,8 @@ def fit(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
                 trees = tree_of_blocks(run, blocks, pairs, bar)
             results = run.task("linkage", fit_trees, settings, rule, trees, n)
         del blocks
-        fitted = attributes(run, results, layout)
-        report.add(fitted.pop("report_"))
         report.count("spanning_tree", blocks=count, pairs=len(pairs))
-        report.count("cluster", **run.counts())
-    return model_attributes({**fitted, **size_attributes(n, d, 1, names)}, layout, report, start)
+        return model_attributes(run, results, layout, report, (n, d), names)
 
 
 def count_blocks(run: Run, points: Partitions) -> int:

@@ -18,6 +18,7 @@ from dataclasses import replace
 from functools import wraps
 from itertools import combinations
 from math import sqrt
+from time import perf_counter
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -50,6 +51,7 @@ class Run:
     """One call's tasks and futures on the cluster of the current client; an error or Ctrl-C cancels all of them."""
 
     def __init__(self) -> None:
+        self.start = perf_counter()
         try:
             self.client: Client = default_client()
         except ValueError as error:

@@ -29,6 +29,7 @@ from distributed import Future, get_worker
 from rapids_slink.dendrogram.cutting import COLUMNS, CutParameters, cut_frame
 from rapids_slink.distributed.cluster import Run, owners_of_blocks, work
 from rapids_slink.neighbors.rows import metric_rows, undefined_for_zeros, zero_rows
+from rapids_slink.pipeline import size_attributes
 from rapids_slink.points import Points, as_points
 from rapids_slink.points.check import (
     InputTypeError,
@@ -131,13 +132,19 @@ def attributes(
     return by_name
 
 
-def model_attributes(fitted: dict[str, Any], layout: Layout, report: Report, start: float) -> dict[str, Any]:
-    """Return the attributes of a model of collections, whose fit began at `start`.
+def model_attributes(
+    run: Run, results: Future, layout: Layout, report: Report, shape: tuple[int, int], names: list[Any] | None
+) -> dict[str, Any]:
+    """Return the attributes of a model of collections, from the results of a run's last task.
 
-    The time that no stage took is that of the stage "cluster".
+    `shape` is (n, d), and `names` are those of the columns. The time that no stage took is that of the stage "cluster".
     """
-    report["seconds"]["cluster"] = perf_counter() - start - sum(report["seconds"].values())
-    return {**fitted, "report_": report, "_output": layout.output, "_index": None, "_layout": layout}
+    fitted = attributes(run, results, layout)
+    sizes = size_attributes(*shape, fitted.pop("components", 1), names)
+    report.add(fitted.pop("report_", Report()))
+    report.count("cluster", **run.counts())
+    report["seconds"]["cluster"] = perf_counter() - run.start - sum(report["seconds"].values())
+    return {**fitted, **sizes, "report_": report, "_output": layout.output, "_index": None, "_layout": layout}
 
 
 def _frame_of(results: dict[str, Any], name: str, output: OutputKind | None) -> Any:

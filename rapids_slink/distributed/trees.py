@@ -26,7 +26,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from operator import getitem
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -38,7 +37,6 @@ from rapids_slink.distributed.cluster import Run, concatenate, on_worker, one_fr
 from rapids_slink.distributed.points import (
     Blocks,
     Partitions,
-    attributes,
     is_frame,
     model_attributes,
     read_points,
@@ -50,7 +48,7 @@ from rapids_slink.neighbors.choose import is_searched_by_tree
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.task import PartLists, SearchTask
 from rapids_slink.ordering import edge_codes, sort_in_place, stable_order
-from rapids_slink.pipeline import estimate_fit, flat_attributes, size_attributes, tree_of_points, within_distance
+from rapids_slink.pipeline import estimate_fit, flat_attributes, tree_of_points, within_distance
 from rapids_slink.points.keys import GroupBy, names_of, numbered
 from rapids_slink.points.output import is_collection
 from rapids_slink.report import Report, counted, listed
@@ -360,7 +358,7 @@ def fit_groups(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
     """Return the attributes of a model fitted with `Settings.groups`: a column, several, or a Dask Series."""
     assert isinstance(rule, Cut)
     X, settings, key_columns = _with_keys(X, settings)
-    report, start = Report(device="", metric=settings.metric.name), perf_counter()
+    report = Report(device="", metric=settings.metric.name)
     with Run() as run:
         with report.stage("input", CPU):
             points = read_points(run, X, settings)
@@ -378,13 +376,8 @@ def fit_groups(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
         layout, names, d = points.layout, points.names, points.n_features
         results = run.task("linkage", _fit_forest, settings, rule, trees, groups, n)
         del points, tables, groups, trees
-        fitted = attributes(run, results, layout)
-        components = fitted.pop("components")
-        report.add(fitted.pop("report_"))
-        report.count("cluster", **run.counts())
-    fitted |= size_attributes(n, d, components, names)
-    fitted |= {"_key_columns_": key_columns, "_cut_per_group_": rule.distance_threshold is None}
-    return model_attributes(fitted, layout, report, start)
+        fitted = model_attributes(run, results, layout, report, (n, d), names)
+    return fitted | {"_key_columns_": key_columns, "_cut_per_group_": rule.distance_threshold is None}
 
 
 def _with_keys(X: Any, settings: Settings) -> tuple[Any, Settings, tuple[Any, ...]]:

@@ -6,7 +6,6 @@ blocks ──Boxes.pairs──▶ blocks that may be near ──pairs_of_block, 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
-from time import perf_counter
 from typing import Any, Self
 
 import numpy as np
@@ -17,7 +16,6 @@ from rapids_slink.distributed.cluster import Run, on_worker, with_bytes
 from rapids_slink.distributed.points import (
     Blocks,
     Partitions,
-    attributes,
     block_starts,
     extremes_of_partitions,
     make_blocks,
@@ -30,7 +28,6 @@ from rapids_slink.metrics import PRECOMPUTED, Metric, surrogate_bound
 from rapids_slink.neighbors.exact import kernels
 from rapids_slink.neighbors.rows import check_zeros_between
 from rapids_slink.neighbors.within import Found, NearPairs, PairPoints, PairTask, estimate_pairs, room_for_pairs
-from rapids_slink.pipeline import size_attributes
 from rapids_slink.points import Points
 from rapids_slink.points.check import check_same_columns
 from rapids_slink.points.output import OutputKind, is_collection
@@ -248,25 +245,23 @@ def fit_dbscan(X: Any, settings: Settings, rule: DensityRule) -> dict[str, Any]:
     check_settings(settings)
     if settings.groups is not None:
         raise ValueError("groups of DBSCAN are for rows on one device, and X is a Dask collection")
-    report, start = Report(device="", metric=settings.metric.name, way="pairs"), perf_counter()
+    report = Report(device="", metric=settings.metric.name, way="pairs")
     with Run() as run:
         with report.stage("input", CPU):
             settings = replace(with_bytes(settings), max_distance=rule.eps)
             points = read_points(run, X, settings).check_zeros()
-            settings, layout, n = points.settings, points.layout, points.n_rows
-            sizes = size_attributes(n, points.n_features, 1, points.names)
+            settings, layout, names = points.settings, points.layout, points.names
+            n, d = points.n_rows, points.n_features
             report["device"] = settings.device
         with report.stage("pairs", CPU):
             blocks, met = near_blocks_of(run, points)
             parts = meet(run, blocks, None, met, _core_rows_of_blocks, rule)
             labelled = run.task("labels", _label, settings, rule, [part for row in parts for part in row], n)
         del points, blocks, parts
-        fitted = attributes(run, labelled, layout)
         report.count("pairs", pairs_of_blocks=len(met))
-        report.count("cluster", **run.counts())
-    fitted |= {name: value for name, value in sizes.items() if "feature" in name}
-    fitted = model_attributes(fitted, layout, report, start)
-    return {name: value for name, value in fitted.items() if name.endswith("_")}
+        fitted = model_attributes(run, labelled, layout, report, (n, d), names)
+    others = "n_leaves_", "n_connected_components_"  # of a tree
+    return {name: value for name, value in fitted.items() if name.endswith("_") and name not in others}
 
 
 @on_worker
