@@ -220,14 +220,14 @@ class Worker:
             self.process.start()
             theirs.close()
         self.connection.send(ways)
+        answer: Answer | None = None
         for waits in (READING, REPEATED):
-            begun, answer = time.perf_counter(), None
+            begun = time.perf_counter()
+            if not self.connection.poll(limit and limit + waits):
+                self.stop()
+                return Answer(np.inf)
             try:
-                if self.connection.poll(limit and limit + waits):
-                    answer = self.connection.recv()
-                else:
-                    self.stop()
-                    return Answer(np.inf)
+                answer = self.connection.recv()
             except EOFError:
                 self.stop()
                 return Answer(np.inf, error="the process ended")
@@ -235,6 +235,7 @@ class Worker:
                 break
         if limit is None:
             self.waited = time.perf_counter() - begun
+        assert answer is not None  # it follows a None
         return answer
 
     def stop(self) -> None:

@@ -73,6 +73,8 @@ def in_turn(first: Path, second: Path, case: str, stage: str) -> tuple[float, fl
     least = [float("inf")] * 2
     for _ in range(TURNS):
         for at, process in enumerate(processes):
+            assert process.stdin is not None
+            assert process.stdout is not None
             with suppress(BrokenPipeError):
                 print(file=process.stdin, flush=True)
             least[at] = min(float(process.stdout.readline() or "nan"), least[at])
@@ -90,7 +92,8 @@ def serve(case: str, stage: str) -> None:
     call = STAGES[stage](work_on(CASES[case], resolve("cpu"), None))
     call()  # reads the kernels
     for _ in sys.stdin:
-        begun, seconds = time.perf_counter(), []
+        seconds: list[float] = []
+        begun = time.perf_counter()
         while not seconds or time.perf_counter() < begun + REPEATED:
             start = time.process_time()
             call()

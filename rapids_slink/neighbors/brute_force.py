@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from rapids_slink.forced import forced
 from rapids_slink.metrics import Metric
-from rapids_slink.neighbors.choose import may_have_tiles, takes_less_than_tiles
+from rapids_slink.neighbors.choose import may_have_tiles, products, takes_less_than_order
 from rapids_slink.neighbors.exact import ExactPoints, candidate_capacity, same_candidates, scan_bytes
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.filter import MIN_ROWS, TileFilter, choose_filter, n_seeds
@@ -72,8 +72,8 @@ def estimate_brute_force(
             chunks += 2 * workers(device) * block * (36 * k + 160)
         else:
             chunks += PACKED_BYTES * workers(device) * min(n, kernels.TILE_POINTS) * d
-    products = m * n_seeds(n, k) if metric.filter == "product" else 0  # of the seeds
-    preferred = 4 * min(products, kernels.TILE_ROWS * kernels.TILE_POINTS)
+    seed_products = m * n_seeds(n, k) if metric.filter == "product" else 0  # of the seeds
+    preferred = 4 * min(seed_products, kernels.TILE_ROWS * kernels.TILE_POINTS)
     if fused and m == n:
         preferred += fused.symmetric_bytes(n, k, d)
     return MemoryEstimate(quantized + lists, max(packing, chunks), preferred)
@@ -81,8 +81,8 @@ def estimate_brute_force(
 
 def chunk_row_bytes(n: int, d: int, k: int, device: Device) -> int:
     """Return the bytes of a row of a chunk: its products, quantized features, candidates and lists."""
-    products = 4 * max(filter_kernels(device).TILE_POINTS, n_seeds(n, k))
-    filtered = products + 32 * d + 4 * (64 + candidate_capacity(k)) + 36 * k + 64
+    product_bytes = 4 * max(filter_kernels(device).TILE_POINTS, n_seeds(n, k))
+    filtered = product_bytes + 32 * d + 4 * (64 + candidate_capacity(k)) + 36 * k + 64
     return max(filtered, scan_bytes(n, k, device)) if device.is_gpu else filtered
 
 
@@ -294,7 +294,7 @@ class BruteForceSearch(ListSearch):
         if part_lists is not None:
             top, split = part_lists.of(rows), part_lists.split
         # The room for all candidates of a row that is searched again, if that takes less time than tiles.
-        searches_again = filter_.is_finest and takes_less_than_tiles(n, d, self.device)
+        searches_again = filter_.is_finest and takes_less_than_order(products(n, n, d), self.device)
         room_again = MORE_ROOM * candidate_capacity(k) if searches_again else 0
         survivors, slices = filter_.empty_survivors(k), filter_.symmetric_slices(split, bounds_fall, bool(by_lists))
         for at, offsets in enumerate(with_progress(slices, len(slices), task.progress(self.progress))):
