@@ -65,7 +65,7 @@ def in_turn(first: Path, second: Path, case: str, stage: str) -> tuple[float, fl
     """Return the least seconds of a case's stage in either tree; NaN in one that has no such case or stage."""
     processes = [
         subprocess.Popen(
-            [sys.executable, "-P", __file__, case, stage], env={**os.environ, "PYTHONPATH": str(tree)},
+            [sys.executable, "-P", "-W", "ignore", __file__, case, stage], env={**os.environ, "PYTHONPATH": str(tree)},
             cwd=tree, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )
         for tree in (first, second)

@@ -40,7 +40,7 @@ class Forced:
     #: the most rows whose pairs are all found at once, read by `neighbors.within.nearest`
     block: int | None = None
     #: the search for pairs of items, read by `items.search`: "keys", "projections" or "distances". With "distances" a
-    #: tree of all pairs compares them pair by pair, with "stored" (read by `items.forest`) it stores what it can, and
+    #: tree of all pairs compares them pair by pair, with "stored" it stores what it can, and
     #: with the others it is made by lists
     items: str | None = None
     #: the number of blocks of a Dask collection, read by `distributed` and `distributed.within`

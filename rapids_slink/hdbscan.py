@@ -458,12 +458,12 @@ class HDBSCAN(DensityHierarchy):
         else:
             settings = replace(settings, gen_min_span_tree=False, clipped=settings.clipped and min_samples is None)
             labels, output, index = self._select_from_rows(X, settings, rules, samples)
+        output = output.from_cuml_setting()
         if not (by_size or by_samples):
-            return output.from_cuml_setting().labels(array_of(labels["0"]), index)
+            return output.labels(array_of(labels["0"]), index)
         names: Any = sizes if by_size else samples
         if by_size and by_samples:
             names = pd.MultiIndex.from_product([sizes, samples], names=["min_cluster_size", "min_samples"])
-        output = output.from_cuml_setting()
         if not output.is_frame:
             return output.array(labels.values)
         frame = replace(output, wrapper="").frame(labels, index)

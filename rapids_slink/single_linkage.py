@@ -145,10 +145,8 @@ class PointHierarchy(RowEstimator, Hierarchy, Estimator):
     def _fit(self, X: Any, **more: Any) -> Self:
         """Fit the model with further settings, and return it."""
         X = as_known(X)
-        rule, settings = self._cluster_rule(), self._settings()
+        rule, settings = self._cluster_rule(), replace(self._settings(), **more)
         engine = engine_of(X, metric=settings.metric)
-        if more:
-            settings = replace(settings, **more)
         if settings.cannot_link is not None:
             engine = constrained
         if engine is not pipeline or settings.groups is not None:  # all other fits make a tree
@@ -519,10 +517,8 @@ class SingleLinkage(PointHierarchy):
         0    a     2         2            0
         1    b     3         2            2
         """
-        more: dict[str, Any] = {} if cannot_link is None else {"cannot_link": cannot_link}
-        if groups is not None:
-            more["groups"] = GroupBy(as_known(groups), dropna)
-        return self._fit(X, **more)
+        by = None if groups is None else GroupBy(as_known(groups), dropna)
+        return self._fit(X, groups=by, cannot_link=cannot_link)
 
     def fit_predict(
         self, X: Any, y: Any = None, groups: Any = None, dropna: bool = True, cannot_link: Any = None

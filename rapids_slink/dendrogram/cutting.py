@@ -169,10 +169,14 @@ class CutParameters:
         if not self.count_small:
             return self._of_large(linkage, n, least)
         if not widest:
-            return replace(self, min_cluster_size=least)
+            return self.of_least(least)
         if self.sample_weight is not None:
             raise ValueError(f"{WIDEST_GAP!r} counts rows: leave sample_weight out")
         return replace(self, n_clusters=at_widest_gap(linkage, n, least), min_cluster_size=least)
+
+    def of_least(self, least: int) -> Self:
+        """Return the parameters with this smallest size; a copy takes a tenth of the time of a small cut."""
+        return self if self.min_cluster_size == least else replace(self, min_cluster_size=least)
 
     def _of_large(self, linkage: PreallocatedFrame, n: int, least: int) -> Self:
         """Return the parameters with the numbers of all clusters in place of the numbers of large ones.
@@ -692,7 +696,7 @@ class Cut(CutParameters, ClusterRule):
         with report.stage("cut", device):
             asked = self.parameters(n, n - merges.columns["height"].size)
             parameters = asked.of(merges, n)
-            labels = cut_labels(merges, n, replace(parameters, min_cluster_size=1)).columns["label"]
+            labels = cut_labels(merges, n, parameters.of_least(1)).columns["label"]
             count = number_of_clusters(labels, parameters.n_clusters)
             if self.warns and asked.n_clusters is not None and asked.n_clusters == parameters.n_clusters:
                 warn_of_outliers(merges.columns, n, count)

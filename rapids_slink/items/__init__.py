@@ -1,6 +1,6 @@
 """Rows that have no coordinates, or only few of them stored: strings, sets and sparse rows.
 
-    X ──kind_of──▶ Items ──ItemSearch──▶ pairs within a distance ──▶ forest.py ──▶ the tree, as that of any points
+    X ──kind_of──▶ Items ──ItemSearch──▶ pairs within a distance ──▶ the tree, as that of any points
                    kind.py  search.py
 
 One idea carries all kinds: rule pairs out by something that the package searches already, decide by the definition.

@@ -300,7 +300,7 @@ def _low_dimensional(
         search, limit = kind(values, device, report, None, progress, metric), isqrt(n)
         share = search.mean_visits(2 * limit) / limit
     else:
-        from rapids_slink.neighbors.trees.tree import touched_share
+        from rapids_slink.neighbors.trees.kdtree import touched_share
 
         fits = BruteForceSearch.estimate(n, n, d, 1, itemsize, device, metric).least <= free_bytes()
         follower = all_pairs if metric.filter == "product" and fits else None

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from rapids_slink.forced import forced
 from rapids_slink.metrics import Metric
-from rapids_slink.neighbors.choose import gives_way, may_have_tiles
+from rapids_slink.neighbors.choose import may_have_tiles, takes_less_than_tiles
 from rapids_slink.neighbors.exact import ExactPoints, candidate_capacity, same_candidates, scan_bytes
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.filter import MIN_ROWS, TileFilter, choose_filter, n_seeds
@@ -293,15 +293,19 @@ class BruteForceSearch(ListSearch):
         top, split = kernels.empty_lists(rows.size, k), 0
         if part_lists is not None:
             top, split = part_lists.of(rows), part_lists.split
+        # The room for all candidates of a row that is searched again, if that takes less time than tiles.
+        searches_again = filter_.is_finest and takes_less_than_tiles(n, d, self.device)
+        room_again = MORE_ROOM * candidate_capacity(k) if searches_again else 0
         survivors, slices = filter_.empty_survivors(k), filter_.symmetric_slices(split, bounds_fall, bool(by_lists))
         for at, offsets in enumerate(with_progress(slices, len(slices), task.progress(self.progress))):
             filter_.append_both(offsets, bound, survivors, split)
             is_first = at == 0 and may_end_early
+            share = MAX_AT_FIRST if is_first else MAX_OVERFLOWED
+            room = max(survivors.capacity, room_again * offsets.stop // slices[-1].stop)
             # `is_coarse` waits for the GPU.
-            if (at % 2 or is_first) and filter_.is_coarse(survivors, MAX_AT_FIRST if is_first else MAX_OVERFLOWED):
+            if (at % 2 or is_first) and filter_.is_coarse(survivors, room, share):
                 finer = filter_.finer()
-                room = slices[-1].stop / offsets.stop  # that full rows need until the last slice, times theirs
-                if finer is None and not (gives_way(n, d, room / MORE_ROOM, self.device) and self._may_have_tiles):
+                if finer is None and not self._may_have_tiles:
                     continue
                 del survivors, top
                 if finer is None:

@@ -16,7 +16,7 @@ from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.filter import REST, SAMPLE, Projection, Scaling, sample_stride
 from rapids_slink.neighbors.trees import expansion
 from rapids_slink.report import Report
-from rapids_slink.runtime.device import CPU, Array, Device, share_true
+from rapids_slink.runtime.device import Array, Device, share_true
 
 
 class Costs(NamedTuple):
@@ -191,13 +191,9 @@ def possible_tiles(values: Array, n: int, all_pairs: float, device: Device) -> s
     return TILES[1] if device.is_gpu and share <= MAX_CLUSTER and products(n, n) >= 8 * forest else None
 
 
-def gives_way(n: int, d: int, room: float, device: Device) -> bool:
-    """Return whether a filter of n points, many of which have too many candidates, gives way to tiles.
-
-    It does if their candidates need more than the room that rows have when they are searched again, `room` times as
-    much. With room for them, it does if all pairs take more time once more than an order of tiles.
-    """
-    return room > 1 or products(n, n, d) >= COSTS[device.name].forest
+def takes_less_than_tiles(n: int, d: int, device: Device) -> bool:
+    """Return whether the products of all pairs of n points take less time than an order of tiles."""
+    return products(n, n, d) < COSTS[device.name].forest
 
 
 # ------------------------------------------------------------------------------------------------------------ blocks
@@ -228,25 +224,22 @@ def ends_lists(n: int, device: Device) -> bool:
     return products(n, n) >= COSTS[device.name].forest if large is None else large > 0
 
 
-def connects_at_once(components: int, n: int, m: int, d: int, device: Device) -> bool:
+def connects_at_once(components: int, n: int, m: int) -> bool:
     """Return whether connecting that many components of n points at once costs less than searching m rows.
 
     Many points of a well separated component have to search, because all their neighbours are in it.
     """
-    are_many = m >= max(MIN_ROWS_PER_COMPONENT * components, MIN_ROW_SHARE * n)
-    return are_many and products(m, n, d) >= COSTS[device.name].look
+    return m >= max(MIN_ROWS_PER_COMPONENT * components, MIN_ROW_SHARE * n)
 
 
-def connects_by_tree(share: float, components: int, n: int, d: int) -> bool:
+def connects_by_tree(share: float, components: int, n: int) -> bool:
     """Return whether a CPU's tree connects components in less time than products of all pairs do.
 
     These form a pair from both ends, once or in each round. `share` is that of the leaves that a row visits. About half
     of the rows search.
     """
     cost = COSTS["cpu"]
-    at_once = products(n, n) >= TIMES_PREPARED_AT_ONCE * cost.prepare and connects_at_once(
-        components, n, n // 2, d, CPU
-    )
+    at_once = products(n, n) >= TIMES_PREPARED_AT_ONCE * cost.prepare and connects_at_once(components, n, n // 2)
     return share * cost.visit <= 2 * (1 if at_once else ROUNDS_OF_TREE)
 
 

@@ -197,8 +197,7 @@ def is_worthwhile(search: Search, components: int, n: int, m: int) -> bool:
     """Return whether that many components of n points may be connected at once, for less than searching m rows."""
     if not search.joins or components > MAX_COMPONENTS or n > MAX_POINTS or forced().connect == "rounds":
         return False
-    d = search.exact.points.shape[1]
-    return bool(forced().connect) or connects_at_once(components, n, m, d, search.device)
+    return bool(forced().connect) or connects_at_once(components, n, m)
 
 
 def connect_components(

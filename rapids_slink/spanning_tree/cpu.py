@@ -14,7 +14,7 @@ from rapids_slink.metrics import OVERFLOW, Metric
 from rapids_slink.neighbors.exact.cpu import NO_CORE, components, fill_rows, insert_within, reachability
 from rapids_slink.neighbors.exact.formulas import LANES, PASS, ROWS, add_features, new_tile
 from rapids_slink.neighbors.task import row_blocks
-from rapids_slink.neighbors.trees.tree import (
+from rapids_slink.neighbors.trees.kdtree import (
     LEAF,
     SERIAL_POINTS,
     Queries,
@@ -33,14 +33,14 @@ from rapids_slink.runtime.compiling import njit, read_only
 from rapids_slink.runtime.device import CPU, Array
 from rapids_slink.runtime.threads import chunks_for_cores, for_each_chunk, shares, workers
 from rapids_slink.spanning_tree.component_pairs import ROUNDING, SAMPLED, ComponentPairs, Components, Separations
-from rapids_slink.spanning_tree.lists import LEAST_SHARE, Growth
+from rapids_slink.spanning_tree.lists import Growth
 from rapids_slink.spanning_tree.pairs import is_stored
 
 # ----------------------------------------------------------------------------------------------------- forests by lists
 
 
-def grow_forest(lists: Any, forest: Any, least_share: int = LEAST_SHARE) -> Growth:
-    """Run rounds of Borůvka until the lists certify no more components, or too few; update the forest's arrays."""
+def grow_forest(lists: Any, forest: Any) -> Growth:
+    """Run rounds of Borůvka until the lists certify no more components; update the forest's arrays."""
     f, parent, at_first, rounds, chosen = forest, np.empty_like(forest.component), 0, 0, 0
     while True:
         components, certified = _propose_edges(
@@ -48,7 +48,7 @@ def grow_forest(lists: Any, forest: Any, least_share: int = LEAST_SHARE) -> Grow
             f.bound_weight, f.bound_code, f.best_weight, f.best_code, f.certified,
         )  # fmt: skip
         at_first = at_first or components
-        if components == 1 or certified < max(1, components / least_share):
+        if components == 1 or not certified:
             return Growth(at_first - components, rounds, chosen, components)
         _merge_components(
             f.component, f.best_weight, f.best_code, f.certified, parent, *f.edges.columns.values(), f.n_taken

@@ -33,7 +33,7 @@ from rapids_slink.runtime.cuda import (
 from rapids_slink.runtime.device import Array, cuda
 from rapids_slink.runtime.frames import EDGE_TYPES
 from rapids_slink.spanning_tree.component_pairs import SAMPLED, ComponentPairs, Components, Ends, Separations
-from rapids_slink.spanning_tree.lists import LEAST_SHARE, Growth
+from rapids_slink.spanning_tree.lists import Growth
 
 FOREST, DENSE, GROUPED = "spanning_tree/forest.cu", "spanning_tree/dense.cu", "spanning_tree/grouped.cu"
 COMPONENT_PAIRS = "spanning_tree/component_pairs.cu"
@@ -71,7 +71,7 @@ def join_pairs(parent: Array, src: Array, dst: Array) -> None:
     _launch_forest("join_pairs", src.size, src.size, 1, src, dst, parent)
 
 
-def grow_forest(lists: Any, forest: Any, least_share: int = LEAST_SHARE) -> Growth:
+def grow_forest(lists: Any, forest: Any) -> Growth:
     """Run rounds of Borůvka as `cpu.grow_forest` does, in one launch whose blocks wait for each other."""
     f, (n, k) = forest, lists.ids.shape
     _check_forest(forest)
@@ -84,7 +84,7 @@ def grow_forest(lists: Any, forest: Any, least_share: int = LEAST_SHARE) -> Grow
     launch_resident(
         FOREST, "grow_forest", n, n, k, lists.ids, lists.weights, f.component, f.cursor, f.nearest_outside,
         f.nearest_outside_weight, f.bound_weight, f.bound_code, f.best_weight, f.best_code, f.certified,
-        cp.empty(n, cp.int32), f.n_taken, *f.edges.columns.values(), rounds, least_share,
+        cp.empty(n, cp.int32), f.n_taken, *f.edges.columns.values(), rounds,
     )  # fmt: skip
     at_first, components, chosen, merged = rounds[2:6].tolist()
     return Growth(at_first - components, merged, chosen, components)

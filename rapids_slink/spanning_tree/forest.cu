@@ -41,14 +41,14 @@ __device__ __forceinline__ int proposal(
     return other;
 }
 
-// Runs rounds until the lists certify no more components, or fewer than one in `least_share`; the last only counts them. Edges are
-// appended after the taken[0] that are there.
+// Runs rounds until the lists certify no more components; the last only counts them. Edges are appended after the taken[0] that are
+// there.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) grow_forest(
     long long n, int k, const int* __restrict__ ids, const double* __restrict__ weights, int* component, int* __restrict__ cursor,
     const int* __restrict__ nearest_outside, const double* __restrict__ nearest_outside_weight,
     const double* __restrict__ bound_weight, const long long* __restrict__ bound_code, double* best_weight, long long* best_code,
     bool* certified, int* parent, int* taken, int* __restrict__ src, int* __restrict__ dst, double* __restrict__ weight,
-    Rounds* rounds, int least_share) {
+    Rounds* rounds) {
     ResidentBlocks blocks{&rounds->arrived};
     auto propose = [&](long long v, double& w) {
         return proposal(v, k, ids, weights, component, cursor[v], nearest_outside, nearest_outside_weight, w);
@@ -95,7 +95,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) grow_forest(
         });
         blocks.wait();
         int components = found->components, sure = found->certified;
-        bool goes_on = round < MAX_ROUNDS - 1 && components > 1 && sure && (long long)least_share * sure >= components;
+        bool goes_on = round < MAX_ROUNDS - 1 && components > 1 && sure;
         if (is_first_thread) {
             if (round == 0) rounds->at_first = components;
             rounds->components = components;

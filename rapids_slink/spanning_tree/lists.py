@@ -68,10 +68,6 @@ from rapids_slink.spanning_tree.component_pairs import connect_components, is_wo
 from rapids_slink.spanning_tree.graphs import EdgeList, forest_of_edges
 from rapids_slink.spanning_tree.problem import Look, Prepared, Problem, Tree
 
-#: If fewer than one component in LEAST_SHARE is certified, another round merges too little. Then a search certifies all
-#: others.
-LEAST_SHARE = 32
-
 
 @dataclass(frozen=True)
 class Forest:
@@ -240,7 +236,6 @@ def connect_forest(
     end all except the largest are finished, and an edge that leaves the largest enters another.
     """
     searched, most_components, is_bounded, n_open = False, inf, max_weight < inf, inf
-    least_share = forest.component.size if is_bounded else LEAST_SHARE  # finished components never certify
     whole = among_all or search
     joins_late = (forced().connect or whole.joins) == "late"
 
@@ -269,7 +264,7 @@ def connect_forest(
 
     while True:
         with report.stage("spanning_tree", device):
-            grown = kernels(device).grow_forest(lists, forest, least_share)
+            grown = kernels(device).grow_forest(lists, forest)
             report.count("spanning_tree", rounds=grown.rounds, components_certified=grown.certified)
         if not searched:
             report.count("spanning_tree", edges_certified_by_lists=grown.edges)
@@ -323,7 +318,7 @@ def join_weights(ids: Array, weights: Array, device: Device) -> Array:
     frame = PreallocatedFrame({name: xp.empty(n - 1, dtype) for name, dtype in EDGE_TYPES.items()}, device)
     forest = Forest.of_components(rows, (xp.full(n, xp.inf), xp.full(n, NO_EDGE)), device, frame)
     lists = NeighborLists(xp.where(ids < 0, rows[:, None], ids), weights)
-    m = kernels(device).grow_forest(lists, forest, least_share=n).edges
+    m = kernels(device).grow_forest(lists, forest).edges
     del forest, lists  # what follows takes their memory
     edges = {name: column[:m] for name, column in frame.columns.items()}
     sort_in_place(edges, xp)

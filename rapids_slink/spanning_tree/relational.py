@@ -8,8 +8,8 @@ the root of each tree of components. The roots replace the ends of the edges, an
 dropped.
 
 Lighter edges than the listed ones may leave a component, so the bounds of its points are ranked among the edges. A
-component whose least rank belongs to a bound takes no edge. If too few components take an edge, the points with such
-bounds search for their nearest point outside. `docs/algorithms.md` has the proof.
+component whose least rank belongs to a bound takes no edge. If no component takes an edge, the points with such bounds
+search for their nearest point outside. `docs/algorithms.md` has the proof.
 """
 
 from typing import Any
@@ -27,7 +27,6 @@ from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device, all_true
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame, frame_of
 from rapids_slink.runtime.memory import MemoryEstimate
-from rapids_slink.spanning_tree.lists import LEAST_SHARE
 
 #: Bytes of a pair or of a point's bound in the frames of a round.
 PAIR_BYTES = 192
@@ -123,12 +122,11 @@ def connect_lists(edges: Any, bounds: Any, search: Search, device: Device) -> An
             crossing = _crossing(ranked, component, listed)
             point_ranks = device.frames.DataFrame({"component": component, "rank": rank_of_bound})
             certain, component = _merge_components(crossing, point_ranks, component, device)
-            few = len(certain) < max(1, (n - n_edges) / LEAST_SHARE)
             tree.append(ranked.iloc[certain["rank"].drop_duplicates()][ORDER])
             n_edges += len(tree[-1])
             if n_edges == n - 1:
                 return device.frames.concat(tree).sort_values(ORDER, ignore_index=True)[["src", "dst", "weight"]]
-            if few:
+            if not len(certain):
                 break
         edges, bounds = _search_outside(ranked, (listed, rank_of_bound), component, search, device)
 

@@ -16,18 +16,18 @@ from rapids_slink import fit, fit_graph, linkage
 from rapids_slink.datasets import EARTH_RADIUS
 from rapids_slink.hierarchy import plotting
 from rapids_slink.hierarchy.exports import to_scipy
+from rapids_slink.hierarchy.model import Hierarchy
 from rapids_slink.hierarchy.plotting import (
     COLORS,
     MAX_HEIGHTS,
     MAX_POINTS,
     OTHERS,
     plot_clusters,
-    plot_dendrogram,
     plot_heights,
     sample_of_heights,
     sample_of_rows,
 )
-from rapids_slink.points.output import on_device, on_host
+from rapids_slink.points.output import OutputKind, on_device, on_host
 
 matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 matplotlib.use("Agg")
@@ -43,6 +43,14 @@ def _close_figures():
 def chain(n):
     i = np.arange(n - 1, dtype=np.int32)
     return linkage(pd.DataFrame({"src": i, "dst": i + 1, "weight": i + 1.0}), device="cpu")
+
+
+def plot_dendrogram(frame, **how):
+    """Draw the dendrogram of a linkage frame of one tree, whose rows are one cluster."""
+    model = Hierarchy()
+    model.linkage_, model.n_leaves_, model.n_clusters_ = frame, len(frame) + 1, 1
+    model.labels_, model._output = np.zeros(len(frame) + 1, np.int32), OutputKind(is_frame=True, gpu=False)
+    return model.plot(**how)
 
 
 def leaf_labels(ax):

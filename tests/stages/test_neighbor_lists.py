@@ -11,7 +11,7 @@ from scipy.spatial.distance import cdist, pdist, squareform
 from rapids_slink.neighbors import neighbor_lists
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.task import Search, SearchResult, SearchTask
-from rapids_slink.neighbors.trees import tree as walk
+from rapids_slink.neighbors.trees import kdtree
 from rapids_slink.neighbors.trees.kdtree import TreeSearch
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU
@@ -82,13 +82,13 @@ def test_lists_on_grids_of_few_values(n, d, side, k, tree, seed):
 def test_rows_search_together_from_the_leaf_in_which_they_start():
     """A walk from another leaf finds the same lists in more time."""
     last = np.array([40, 20, 40, 10, 20, 30, 40])  # of each node of a tree of four leaves
-    start = np.repeat([0, 9, 10, 25, 39], [3, 2, 1, walk.LEAF + 2, 1])
-    begin, leaf, together = 0, walk._first_leaf.py_func(start, last), []
+    start = np.repeat([0, 9, 10, 25, 39], [3, 2, 1, kdtree.LEAF + 2, 1])
+    begin, leaf, together = 0, kdtree._first_leaf.py_func(start, last), []
     while begin < start.size:
-        leaf, m = walk._rows_together.py_func(start, begin, last, leaf)
+        leaf, m = kdtree._rows_together.py_func(start, begin, last, leaf)
         together.append((leaf, m))
         begin += m
-    assert together == [(3, 5), (4, 1), (5, walk.LEAF), (5, 2), (6, 1)]
+    assert together == [(3, 5), (4, 1), (5, kdtree.LEAF), (5, 2), (6, 1)]
 
 
 TWO_SETS = combinations(

@@ -11,8 +11,8 @@ from scipy.sparse.csgraph import connected_components
 
 from rapids_slink.neighbors.exact.cpu import components, pair_distances
 from rapids_slink.neighbors.rows import metric_rows
-from rapids_slink.neighbors.trees import tree
-from rapids_slink.neighbors.trees.tree import build
+from rapids_slink.neighbors.trees import kdtree
+from rapids_slink.neighbors.trees.kdtree import build
 from rapids_slink.runtime.device import CPU
 from rapids_slink.settings import metric_of
 
@@ -56,7 +56,7 @@ def test_components_of_lists():
 
 @njit
 def box_to_box(formula, lowest, highest, low, high, v):
-    return tree.box_to_box(formula, lowest, highest, low, high, v)
+    return kdtree.box_to_box(formula, lowest, highest, low, high, v)
 
 
 @njit
@@ -64,13 +64,13 @@ def to_boxes(formula, points, low, high, v, out):
     lowest, highest = np.empty(points.shape[0]), np.empty(points.shape[0])
     for f in range(lowest.size):
         lowest[f], highest[f] = points[f].min(), points[f].max()
-    tree.to_boxes(formula, points, low, high, v, out, tree.may_wrap(formula, lowest, highest, low, high, v))
+    kdtree.to_boxes(formula, points, low, high, v, out, kdtree.may_wrap(formula, lowest, highest, low, high, v))
 
 
 @njit
 def to_points(formula, points, p, columns, a, out, low, high, v):
     point = points[:, p].copy()
-    tree.to_points(formula, points, p, columns, a, out, tree.may_wrap(formula, point, point, low, high, v))
+    kdtree.to_points(formula, points, p, columns, a, out, kdtree.may_wrap(formula, point, point, low, high, v))
 
 
 METRICS = [

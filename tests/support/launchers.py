@@ -147,7 +147,7 @@ def tightening():
     for capacity in (60, 8000):
         found = xp.zeros((n, capacity), "int32"), xp.zeros(n, "int32"), None, xp.zeros((n, capacity), "float32")
         filter_.tighten(fused.Survivors(*found), xp.zeros(n), 5, last=True)
-    filter_.is_coarse(fused.Survivors(*found), 0.25)
+    filter_.is_coarse(fused.Survivors(*found), 60, 0.25)
     filter_.order_by_bound(xp.zeros(n))
 
 

@@ -562,7 +562,7 @@ def _of_boxes(gap_of: Callable[..., float]) -> Any:
 
 @_of_boxes
 def box_to_box_in_space(below, above, period):
-    """Return the least difference of two boxes in a feature: for the lower bound of `tree.box_to_box`, in a space."""
+    """Return the least difference of two boxes in a feature: for the lower bound of `kdtree.box_to_box`, in a space."""
     return least_gap(below, above, period)
 
 
@@ -583,7 +583,7 @@ def may_wrap_in_space(formula, lowest, highest, low, high, v):
 
 @njit(nogil=True, cache=True, forceinline=True)
 def to_boxes_in_space(formula, points, low, high, v, out, wraps):
-    """Write the lower bounds of `tree.to_boxes` into `out`, for points in a space."""
+    """Write the lower bounds of `kdtree.to_boxes` into `out`, for points in a space."""
     kind, periods, scales = formula.kind, formula.periods, formula.scales
     for j in range(out.size):
         out[j] = 0.0
@@ -610,7 +610,7 @@ def to_boxes_in_space(formula, points, low, high, v, out, wraps):
 
 @njit(nogil=True, cache=True, forceinline=True)
 def to_points_in_space(formula, points, p, columns, a, out, wraps):
-    """Write the surrogate distances of `tree.to_points` into `out`, for points in a space."""
+    """Write the surrogate distances of `kdtree.to_points` into `out`, for points in a space."""
     kind, periods, scales, a = formula.kind, formula.periods, formula.scales, np.uint64(a)
     for j in range(out.size):
         out[j] = 0.0

@@ -19,7 +19,7 @@ from rapids_slink.neighbors.filter import QuantizedPoints, choose_filter, sure_r
 from rapids_slink.neighbors.filter import cpu as products
 from rapids_slink.neighbors.filter.cpu import Tested, points_between
 from rapids_slink.neighbors.task import equal_slices
-from rapids_slink.neighbors.trees.tree import (
+from rapids_slink.neighbors.trees.kdtree import (
     LEAF,
     Queries,
     add_gap,

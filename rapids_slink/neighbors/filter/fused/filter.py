@@ -100,8 +100,8 @@ class ImageFilter(TileFilter):
         """Return whether there is no finer filter."""
         return True
 
-    def is_coarse(self, survivors: Survivors, share: float) -> bool:
-        """Return whether more than a share of the rows has more survivors than there is room for.
+    def is_coarse(self, survivors: Survivors, room: int, share: float) -> bool:
+        """Return whether more than a share of the rows has more survivors than `room`.
 
         If so, a finer filter takes less time.
         """
@@ -368,10 +368,10 @@ class FusedFilter(ImageFilter, ProductFilter):
         far = far if far <= MAX_FAR else 0
         return tiles_in_strides(keys, n - far), cp.asarray(places[places.size - far :])
 
-    def is_coarse(self, survivors: Survivors, share: float) -> bool:
-        """Return whether more than a share of the rows has more survivors than there is room for."""
+    def is_coarse(self, survivors: Survivors, room: int, share: float) -> bool:
+        """Return whether more than a share of the rows has more survivors than `room`."""
         m, overflowed = survivors.count.size, cp.zeros(1, cp.int32)
-        launch(TIGHTEN, "count_overflowed", m, m, survivors.count, survivors.capacity, overflowed)
+        launch(TIGHTEN, "count_overflowed", m, m, survivors.count, room, overflowed)
         return int(overflowed[0]) > share * m
 
     def tighten(self, survivors: Survivors, bound: Array, k: int, last: bool) -> None:
