@@ -355,6 +355,12 @@ def tracks(n: int, d: int) -> np.ndarray:
 
 
 @as_rows
+def patches(n: int, d: int) -> np.ndarray:
+    """Draw rows whose features are all equal, one of 256 integers, float32."""
+    return np.repeat(np.random.default_rng(SEED).integers(256, size=(n, 1)), d, axis=1).astype(np.float32)
+
+
+@as_rows
 def zipf(n: int, d: int) -> np.ndarray:
     """Draw 2,000 clusters a twentieth as wide as far apart, of Zipf's sizes, float32."""
     rng, share = np.random.default_rng(SEED), 1 / np.arange(1, 2001) ** 1.1
@@ -604,6 +610,7 @@ COUNTS = tuple(
         ("shells", lengths(200_000, 64, lambda rng, n: np.exp(rng.integers(0, 8, n)))),
         ("heavy", heavy(200_000, 64)),
         ("far", far(200_000, 64)),
+        ("patches", patches(200_000, 64)),
     )
 )
 #: For clusters of all points within a distance of others. The distances are shares of the mean separation.
@@ -678,6 +685,7 @@ CASES: dict[str, Case | Tree | Graph] = {
         Case("deep-40m-96", directions(40_000_000, 96, decay=0.5), n_clusters=100),
         Case("unit-20k-384", directions(20_000, 384, decay=0.5)),
         Case("unit-300k-768", directions(300_000, 768, decay=0.5)),
+        *(Case(f"unit-300k-768-k{k}", directions(300_000, 768), n_neighbors=k) for k in (10, 16)),
         Case("unit-1m-768", directions(1_000_000, 768, decay=0.5)),
         Case("duplicates-1m-128", near_duplicates(1_000_000, 128), n_clusters=1_000_000, max_distance=0.02),
         Case("blobs-200k-2", blobs(200_000, 2)),
