@@ -317,8 +317,8 @@ def test_what_does_not_fit_is_counted(d, device):
     assert count_pairs(X, max_distance=100.0, memory_limit="50MB", device=device) == count
     parts = iter_pairs(X, max_distance=100.0, rows=200, memory_limit="100MB", device=device)
     assert sum(map(len, parts)) == count
-    with pytest.raises(DeviceMemoryError, match=r"pairs of rows 0 to 3,999 within 100"):
-        next(iter_pairs(X, max_distance=100.0, rows=4000, memory_limit="100MB", device=device))
+    with pytest.raises(DeviceMemoryError, match=r"pairs of rows 0 to 2,499 within 100"):
+        next(iter_pairs(X, max_distance=100.0, rows=2500, memory_limit="100MB", device=device))
 
 
 @pytest.mark.full
