@@ -16,7 +16,6 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from math import inf
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -25,7 +24,7 @@ import numpy as np
 from rapids_slink.dendrogram.cpu import merge_in_order
 from rapids_slink.forced import forced
 from rapids_slink.metrics import EPSILON
-from rapids_slink.neighbors.choose import COSTS, ROUNDS, connects_at_once, products
+from rapids_slink.neighbors.choose import COSTS, ROUNDS, connects_at_once
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.filter import (
     FLOAT32_EPSILON,
@@ -198,9 +197,7 @@ def is_worthwhile(search: Search, components: int, n: int, m: int) -> bool:
     """Return whether that many components of n points may be connected at once, for less than searching m rows."""
     if not search.joins or components > MAX_COMPONENTS or n > MAX_POINTS or forced().connect == "rounds":
         return False
-    # A round of few rows in tiles takes less than products between components.
-    work = inf if search.is_over_all_pairs else products(m, n, search.exact.points.shape[1])
-    return bool(forced().connect) or (work >= COSTS[search.device.name].look and connects_at_once(components, n, m))
+    return bool(forced().connect) or connects_at_once(components, n, m)
 
 
 def connect_components(
