@@ -143,7 +143,7 @@ class StoredRows(Items):
         Columns that are not empty are numbered from 0; if there are few others, all columns are.
         """
         number = self.columns
-        if not self.fit(4 * number.size + 1024):
+        if not self.fit(min(4 * number.size + 1024, 2**31)):
             number = self.device.xp.unique(number, return_inverse=True)[1].reshape(-1)
         return number.astype("int32", copy=False) if self.device.is_gpu else number
 

@@ -345,16 +345,16 @@ def _checked(source: str, name: str, options: tuple[str, ...], arguments: tuple[
             what = "an array" if takes_array else "a struct" if kind is np.void else "a number"
             raise TypeError(f"the kernel {name} takes {what}, got {argument!r} as argument {len(checked)}")
         else:
-            checked.append(_number(kind, argument))
+            checked.append(_integer(kind, argument) if kind in INTEGERS else kind(argument))
     if has_several_gpus():
         _check_gpus(arguments)
     return tuple(checked)
 
 
 @lru_cache(maxsize=4096, typed=True)
-def _number(kind: Any, number: Any) -> Any:
-    """Return a number in a type of NumPy's: most launches have numbers that an earlier one had."""
-    return kind(operator.index(number)) if kind in INTEGERS else kind(number)
+def _integer(kind: Any, number: Any) -> Any:
+    """Return an integer in a type of NumPy's: most launches have numbers that an earlier one had."""
+    return kind(operator.index(number))
 
 
 @cache

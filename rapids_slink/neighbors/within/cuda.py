@@ -139,7 +139,8 @@ class ExactPairs(PairSearch):
     def parts(self, rows: slice) -> Iterator[tuple[Array, Array]]:
         """Yield the pairs of some rows, a chunk of rows at a time: see `PairSearch.parts`."""
         n = len(self.points)
-        chunks = equal_slices(rows, rows_that_fit(max(1, MOST_DISTANCES // n), DISTANCE_BYTES * n, free_bytes() / 2))
+        free = max(free_bytes() / 2, DISTANCE_BYTES * n)  # the check before the run is of a search that lists a few
+        chunks = equal_slices(rows, rows_that_fit(max(1, MOST_DISTANCES // n), DISTANCE_BYTES * n, free))
         for chunk in with_progress(chunks, len(chunks), self.bar(rows)):
             first = chunk.start if self.is_one else 0
             among, ids = self.points[first:], cp.arange(chunk.start, chunk.stop, dtype=cp.int32)

@@ -110,7 +110,7 @@ class Radii:
 class Survivors(Candidates):
     """Candidates collected over the slices of a symmetric pass."""
 
-    #: (rows, capacity) float32 or int32: half of each one's squared distance as the converse in `bounds` has it
+    #: (rows, capacity) float32 or int32: half of each one's squared distance as the converse in `filter` has it
     half_sq_dist: Array = None
 
 

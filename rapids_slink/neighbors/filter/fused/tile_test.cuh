@@ -118,7 +118,7 @@ struct Strip {
         for (int r = 0; r < 2; r++) {
             test.row_slack[r] = slack_of(radius[r], tile.error);
             test.threshold[r] = half_norm[r] - rounded(fmaxf(test.row_slack[r], of_columns));
-#if COUNT  // the converse: see bounds.sure_radius
+#if COUNT  // the converse: see filter.sure_radius
             float q = fmaxf(sure_radius[r] - tile.error, 0), slack = ((float)half_norm[r] + tile.largest_radius) * sure[2] + sure[3];
             sum_t least = half_norm[r] + (sum_t)slack - rounded(fminf(q * q, 0x1p30f));
             test.sure[r] = q > 0 ? least : (sum_t)0x7fffff00;
