@@ -148,6 +148,7 @@ def nearest_neighbors(X: Any, Y: Any, task: NearestTask, device: Device) -> Any:
 
     def following(n: int, d: int, itemsize: int) -> MemoryEstimate:
         nonlocal small
+        small = None
         task.check_points(n)
         if together is not None:
             check_keys(together.point_groups.number.size, n, "Y")

@@ -54,7 +54,7 @@ from typing import Any, Self, cast
 import numpy as np
 
 from rapids_slink.forced import forced
-from rapids_slink.metrics import Metric
+from rapids_slink.metrics import EPSILON, Metric
 from rapids_slink.neighbors.choose import COSTS
 from rapids_slink.neighbors.exact import Candidates, ExactPoints, Groups, TopLists
 from rapids_slink.neighbors.exact import kernels as exact_kernels
@@ -72,7 +72,6 @@ from rapids_slink.neighbors.task import (
 from rapids_slink.neighbors.tiles.order import (
     AXES,
     BLOCK,
-    EPSILON,
     TILE,
     Axes,
     Balls,

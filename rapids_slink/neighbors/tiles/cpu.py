@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from rapids_slink.metrics import Metric
+from rapids_slink.metrics import EPSILON, Metric
 from rapids_slink.neighbors.exact import Candidates, ExactPoints, Groups, TopLists
 from rapids_slink.neighbors.exact.cpu import rerank as rerank_some
 from rapids_slink.neighbors.filter import accumulation_bound
@@ -12,7 +12,6 @@ from rapids_slink.neighbors.task import SearchTask, golden_stride, inverse, row_
 from rapids_slink.neighbors.tiles.order import (
     BLOCK,
     ENCODE,
-    EPSILON,
     GROUP_BITS,
     ROUND_UP,
     TILE,

@@ -27,6 +27,7 @@ from typing import Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
 
+from rapids_slink.metrics import EPSILON
 from rapids_slink.neighbors.task import golden_stride
 from rapids_slink.ordering import keys_of_floats
 from rapids_slink.runtime.compiling import njit
@@ -49,7 +50,7 @@ AXES, AXIS_ROWS, MULTIPLICATIONS = constant(ENCODE, "MOST_AXES"), 2**12, 3
 #: Places that the tree cuts, at most; the fewest points on either side of a cut at which a block begins, and the fewest
 #: of the sample: of nodes of a few most have a gap.
 SAMPLE, MIN_RUN, SAMPLED_RUN = 2**16, 512, 16
-EPSILON, ROUND_UP, TINY = 2.0**-52, 1 + 2.0**-22, 1e-30
+ROUND_UP, TINY = 1 + 2.0**-22, 1e-30
 #: The bits of a group in a key; groups' numbers are int32.
 GROUP_BITS = constant(ORDER, "GROUP_BITS")
 #: A node's cut is the number of an axis, `BALL` for a radius, or `LEAF` for none. See order.cu for the others.
