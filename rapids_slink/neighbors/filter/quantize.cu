@@ -1,4 +1,4 @@
-// Points rounded to fp16 (__init__.py) and to int8 (fused/__init__.py), their centre, and the range of values.
+// Points rounded to fp16 (filter/__init__.py) and to int8 (fused/__init__.py), their centre, and the range of values.
 #include "neighbors/exact/formulas.cuh"
 #include "neighbors/filter/fp16.cuh"
 #include "neighbors/filter/fused/image.cuh"
@@ -20,8 +20,8 @@ union Chunk {
 // The fp16 points, `lanes` of a warp a row: z = scale (x - centre) in float64, y its rounding, and what bounds the rounding. Rows `rows`
 // of `values` (all in order if it is null) go to rows 0.. of y, which have `chunks` times 8 features or, with `atoms`, are an
 // image for fused/pass.cuh, whose half norms are negated.
-// `half_shrink` is (1 - eta) / 2 with all slack, `round_up` and `tiny` are those of bounds.round_up. Rows from m to `padded` are zeros
-// with an infinite half norm.
+// `half_shrink` is (1 - eta) / 2 with all slack, `round_up` and `tiny` are `ROUND_UP` and `TINY` of filter/__init__.py.
+// Rows from m to `padded` are zeros with an infinite half norm.
 extern "C" __global__ void quantize(
     const VALUE* __restrict__ values, int d, const int* __restrict__ rows, long long m, long long padded,
     const double* __restrict__ centre, double scale, double half_shrink, double round_up, double tiny,

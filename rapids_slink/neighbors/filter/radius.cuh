@@ -1,7 +1,7 @@
 // The filter's radius of a row; needs formulas.cuh.
 #pragma once
 
-// bounds.filter_radius of a row, operation by operation.
+// filter.filter_radius of a row, operation by operation.
 struct FilterRadius {
     double surrogate_error, stretch, factor, more, scale, round_up, tiny;
     // Metric.true_distance_bound.

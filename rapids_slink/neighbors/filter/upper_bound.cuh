@@ -1,4 +1,4 @@
-// The converse of __init__.py: an upper bound of a surrogate distance by the filter's product; and the k-th least of these.
+// The converse of the test in filter/__init__.py: an upper bound of a surrogate distance by the filter's product; and the k-th least of these.
 #pragma once
 #include "runtime/include/threads.cuh"
 
