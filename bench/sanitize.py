@@ -48,12 +48,11 @@ from rapids_slink.runtime import cuda as launches
 from rapids_slink.runtime.device import CPU, Device, cuda, to_host
 from rapids_slink.runtime.frames import EDGE_TYPES
 from rapids_slink.settings import Settings, metric_of
-from rapids_slink.spanning_tree import component_pairs, graphs, pairs
+from rapids_slink.spanning_tree import Problem, component_pairs, graphs, pairs
 from rapids_slink.spanning_tree import kernels as tree_kernels
 from rapids_slink.spanning_tree.boxes import label_by_boxes, label_by_pairs, label_friends
 from rapids_slink.spanning_tree.graphs import kernels as edge_kernels
 from rapids_slink.spanning_tree.lists import tree_of_lists
-from rapids_slink.spanning_tree.problem import Problem
 from rapids_slink.spanning_tree.ways import forest_of_groups
 
 PACKAGE = Path(rapids_slink.__file__).parent

@@ -42,6 +42,7 @@ from rapids_slink.runtime.device import Array, Device, all_true, half, to_host
 from rapids_slink.runtime.memory import MemoryEstimate, check_memory, copy_out, outside_pool
 from rapids_slink.settings import DensityRule, Settings
 from rapids_slink.single_linkage import RowEstimator, engine_of
+from rapids_slink.spanning_tree import Problem
 from rapids_slink.spanning_tree import kernels as tree_kernels
 from rapids_slink.spanning_tree.boxes import (
     estimate_friends,
@@ -52,7 +53,6 @@ from rapids_slink.spanning_tree.boxes import (
     most_pairs,
 )
 from rapids_slink.spanning_tree.graphs import EdgeList, components, is_graph
-from rapids_slink.spanning_tree.problem import Problem
 from rapids_slink.spanning_tree.ways import check_zeros, compile_for, tree_of_rows
 
 

@@ -61,8 +61,7 @@ from rapids_slink.runtime.memory import (
 from rapids_slink.runtime.threads import Progress, shown_progress, with_progress
 from rapids_slink.settings import Settings, metric_of
 from rapids_slink.single_linkage import engine_of
-from rapids_slink.spanning_tree import kernels
-from rapids_slink.spanning_tree.problem import Problem
+from rapids_slink.spanning_tree import Problem, kernels
 from rapids_slink.stages import limit_of, require_one, task_of
 
 #: The folder beside the output files in which an unfinished run keeps what it has found.

@@ -47,6 +47,7 @@ from rapids_slink.runtime.memory import (
     run_scope,
 )
 from rapids_slink.settings import Settings, parameters_of
+from rapids_slink.spanning_tree import Problem, Tree, reported_cores, weighted_problem
 from rapids_slink.spanning_tree.boxes import estimate_friends, label_friends
 from rapids_slink.spanning_tree.graphs import (
     NO_NODES,
@@ -61,7 +62,6 @@ from rapids_slink.spanning_tree.graphs import (
     tree_of_edges,
 )
 from rapids_slink.spanning_tree.lists import estimate_appended, list_length, tree_of_appended
-from rapids_slink.spanning_tree.problem import Problem, Tree, reported_cores, weighted_problem
 from rapids_slink.spanning_tree.relational import connect_graph
 from rapids_slink.spanning_tree.ways import (
     SharedLists,

@@ -28,8 +28,8 @@ from rapids_slink.runtime.memory import (
     size_text,
 )
 from rapids_slink.settings import Settings
+from rapids_slink.spanning_tree import Problem
 from rapids_slink.spanning_tree.graphs import EdgeList, estimate_given
-from rapids_slink.spanning_tree.problem import Problem
 from rapids_slink.spanning_tree.ways import estimate_tree, prepared_ways, tree_of_rows, way_of
 
 #: The number of rows of the sample that stands for points of which only the shape is known.

@@ -66,8 +66,8 @@ from rapids_slink.runtime.frames import EDGE_TYPES, frame_of
 from rapids_slink.runtime.memory import DeviceMemoryError, MemoryEstimate, size_text
 from rapids_slink.runtime.threads import Progress
 from rapids_slink.settings import Settings
+from rapids_slink.spanning_tree import Problem
 from rapids_slink.spanning_tree.lists import list_length
-from rapids_slink.spanning_tree.problem import Problem
 
 #: The seconds that a byte takes from another worker's GPU through the host; by UCX it takes a fiftieth of them.
 BYTE_SECONDS = 1e-9

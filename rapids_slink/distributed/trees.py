@@ -57,9 +57,9 @@ from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame, frame_of
 from rapids_slink.runtime.memory import check_memory
 from rapids_slink.runtime.threads import Progress
 from rapids_slink.settings import Settings
+from rapids_slink.spanning_tree import Problem, reported_cores
 from rapids_slink.spanning_tree.graphs import EdgeList, spanning_forest
 from rapids_slink.spanning_tree.lists import list_length
-from rapids_slink.spanning_tree.problem import Problem, reported_cores
 from rapids_slink.spanning_tree.ways import estimate_groups, forest_of_groups, tree_of_rows, way_of
 
 #: The number of trees whose edges are put together at a time.

@@ -48,10 +48,10 @@ from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import DeviceMemoryError, MemoryEstimate, check_memory, free_bytes, room_bytes
 from rapids_slink.runtime.threads import Progress, for_each_chunk, progress_bar, workers
 from rapids_slink.settings import Settings
+from rapids_slink.spanning_tree import Tree
 from rapids_slink.spanning_tree import kernels as tree_kernels
 from rapids_slink.spanning_tree.graphs import EdgeList, components, core_distances_of, forest_of_edges, spanning_forest
 from rapids_slink.spanning_tree.lists import tree_of_lists
-from rapids_slink.spanning_tree.problem import Tree
 from rapids_slink.spanning_tree.ways import Copies
 
 #: Pairs of two rows, (src, dst, weight).

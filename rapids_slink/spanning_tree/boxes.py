@@ -60,8 +60,7 @@ from rapids_slink.runtime.cuda import WARP, constant, number_a_block
 from rapids_slink.runtime.device import Array, Device, all_true
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import MemoryEstimate, release_cached
-from rapids_slink.spanning_tree import graphs, kernels
-from rapids_slink.spanning_tree.problem import Look, Prepared, Problem, Tree
+from rapids_slink.spanning_tree import Look, Prepared, Problem, Tree, graphs, kernels
 
 if TYPE_CHECKING:
     from rapids_slink.neighbors.trees.bvh import BoxSearch

@@ -63,10 +63,9 @@ from rapids_slink.runtime.device import Array, Device, all_true
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import TREE_BYTES, MemoryEstimate, release_cached
 from rapids_slink.settings import Settings
-from rapids_slink.spanning_tree import kernels
+from rapids_slink.spanning_tree import Look, Prepared, Problem, Tree, kernels
 from rapids_slink.spanning_tree.component_pairs import connect_components, is_worthwhile
 from rapids_slink.spanning_tree.graphs import EdgeList, forest_of_edges
-from rapids_slink.spanning_tree.problem import Look, Prepared, Problem, Tree
 
 
 @dataclass(frozen=True)

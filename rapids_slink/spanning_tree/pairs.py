@@ -17,8 +17,7 @@ from rapids_slink.runtime.device import CPU, Array, Device
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import TREE_BYTES, MemoryEstimate, current_run
 from rapids_slink.runtime.threads import for_each_chunk, workers
-from rapids_slink.spanning_tree import kernels
-from rapids_slink.spanning_tree.problem import Look, Prepared, Problem, Tree
+from rapids_slink.spanning_tree import Look, Prepared, Problem, Tree, kernels
 
 #: For more features a CPU stores the distances, which are computed in tiles: so it reads the points less often.
 MAX_FEATURES = 64

@@ -63,8 +63,7 @@ from rapids_slink.runtime.device import Array, Device, all_true, to_host
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import TREE_BYTES, MemoryEstimate, free_bytes, usable_cores
 from rapids_slink.settings import Space
-from rapids_slink.spanning_tree import boxes, kernels, lists, pairs
-from rapids_slink.spanning_tree.problem import Look, Prepared, Problem, Tree
+from rapids_slink.spanning_tree import Look, Prepared, Problem, Tree, boxes, kernels, lists, pairs
 
 # --------------------------------------------------------------------------------------------------------------- a line
 

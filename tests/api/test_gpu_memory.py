@@ -21,7 +21,7 @@ from rapids_slink.runtime.device import resolve
 from rapids_slink.runtime.frames import EDGE_TYPES, frame_of
 from rapids_slink.runtime.memory import as_bytes, copy_out, free_memory, run_scope
 from rapids_slink.settings import Settings
-from rapids_slink.spanning_tree.problem import Problem
+from rapids_slink.spanning_tree import Problem
 from rapids_slink.spanning_tree.ways import tree_of_rows
 
 pytestmark = pytest.mark.gpu

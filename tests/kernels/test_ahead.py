@@ -14,8 +14,7 @@ from rapids_slink.runtime import cuda
 from rapids_slink.runtime.device import Device
 from rapids_slink.runtime.device import cuda as gpu
 from rapids_slink.settings import Settings, metric_of
-from rapids_slink.spanning_tree import ways
-from rapids_slink.spanning_tree.problem import Problem
+from rapids_slink.spanning_tree import Problem, ways
 
 FUSED = "neighbors/filter/fused/"
 BODY = "-DRESIDENT_ATOMS={} -DLAST_STEPS=4 -DSYMMETRIC={} -DBETWEEN_COMPONENTS=0 -DLOCAL=0 -DCOUNT=0 -DINT8=0 -DBITS=0"

@@ -23,10 +23,10 @@ from rapids_slink.runtime.cuda import NUMPY_NAMES, cuda_source, launch, paramete
 from rapids_slink.runtime.device import cuda
 from rapids_slink.runtime.frames import PreallocatedFrame
 from rapids_slink.settings import Settings
+from rapids_slink.spanning_tree import Problem
 from rapids_slink.spanning_tree.boxes import tree_of_boxes
 from rapids_slink.spanning_tree.graphs import EdgeList
 from rapids_slink.spanning_tree.lists import Forest
-from rapids_slink.spanning_tree.problem import Problem
 from rapids_slink.spanning_tree.ways import tree_of_rows
 
 

@@ -23,8 +23,7 @@ from rapids_slink.points.output import on_device
 from rapids_slink.runtime.device import resolve, to_host
 from rapids_slink.runtime.memory import required_bytes, run_scope
 from rapids_slink.settings import Settings
-from rapids_slink.spanning_tree import cpu
-from rapids_slink.spanning_tree.problem import Problem
+from rapids_slink.spanning_tree import Problem, cpu
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -13,8 +13,7 @@ from rapids_slink.points.output import on_device
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, to_host
 from rapids_slink.settings import Settings
-from rapids_slink.spanning_tree import lists
-from rapids_slink.spanning_tree.problem import Look, Problem
+from rapids_slink.spanning_tree import Look, Problem, lists
 
 
 def rows_of(frame):

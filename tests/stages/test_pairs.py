@@ -15,8 +15,7 @@ from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.runtime.device import CPU, Device, to_host
 from rapids_slink.runtime.memory import run_scope
 from rapids_slink.settings import Settings
-from rapids_slink.spanning_tree import pairs
-from rapids_slink.spanning_tree.problem import Problem
+from rapids_slink.spanning_tree import Problem, pairs
 
 METRICS = ("cityblock", "chebyshev", "minkowski", "canberra", "cosine", "hamming", "jaccard", "inner_product")
 

@@ -12,7 +12,7 @@ from repository import ROOT
 from scipy.cluster.hierarchy import linkage
 
 import rapids_slink
-from rapids_slink import planning
+from rapids_slink import planning, spanning_tree
 from rapids_slink.metrics import EUCLIDEAN, METRICS, get_metric
 from rapids_slink.neighbors import choose, trees
 from rapids_slink.neighbors.brute_force import BruteForceSearch
@@ -23,9 +23,7 @@ from rapids_slink.runtime.device import CPU, Device
 from rapids_slink.runtime.device import cuda as gpu
 from rapids_slink.runtime.memory import size_text
 from rapids_slink.settings import Settings
-from rapids_slink.spanning_tree import problem as problems
-from rapids_slink.spanning_tree import ways
-from rapids_slink.spanning_tree.problem import Problem
+from rapids_slink.spanning_tree import Problem, ways
 from rapids_slink.spanning_tree.ways import WAYS, estimate_tree, prepared_ways, way_of, ways_of
 
 
@@ -82,7 +80,7 @@ def test_ways_have_one_order(device, n, d, how, expected):
 def test_a_look_decides_whether_boxes_serve(has_boxes, expected, monkeypatch):
     """Lists never make the tree by boxes, nor look again: they take the search that was found unless it is used up."""
     made = []
-    monkeypatch.setattr(problems, "prepare_search", lambda *_, **__: made.append(object.__new__(kind)) or made[-1])
+    monkeypatch.setattr(spanning_tree, "prepare_search", lambda *_, **__: made.append(object.__new__(kind)) or made[-1])
     monkeypatch.setattr(ways, "find_repeats", lambda *_: None)
     with fake_gpu(90):
         from rapids_slink.neighbors.trees.bvh import BoxSearch

@@ -14,7 +14,7 @@ from rapids_slink.neighbors.task import PartLists
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU
 from rapids_slink.settings import Settings
-from rapids_slink.spanning_tree.problem import Problem
+from rapids_slink.spanning_tree import Problem
 from rapids_slink.spanning_tree.ways import find_repeats, tree_of_rows
 
 

@@ -41,7 +41,7 @@ from rapids_slink.runtime.cuda import constant
 from rapids_slink.runtime.device import CPU, Array, Device, device_of, half, is_on_gpu, on_current_gpu, to_host
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import MemoryEstimate, check_memory, copy_out
-from rapids_slink.spanning_tree.problem import Tree
+from rapids_slink.spanning_tree import Tree
 
 LIGHT_EDGES = 1.5  # edges per node in the part that goes first
 
