@@ -39,6 +39,7 @@ from rapids_slink.neighbors.tiles import TileSearch
 from rapids_slink.neighbors.within import prepare_pairs
 from rapids_slink.ordering import sort_in_place
 from rapids_slink.points import as_distances
+from rapids_slink.points import interleave as interleaved
 from rapids_slink.points.check import check_finite
 from rapids_slink.points.keys import groups_of
 from rapids_slink.points.output import on_host
@@ -105,13 +106,11 @@ def interleave(device: Device, points: np.ndarray) -> tuple[Any, ...]:
     """Return a frame's columns as rows, and whether they are finite."""
     columns = [device.asarray(np.ascontiguousarray(column)) for column in points.T]
     if device.is_gpu:  # pylibcudf's columns as far as the kernel's launcher looks into them
-        from rapids_slink.points.cuda import interleave as interleaved
-
         same = {"size": partial(int, len(points)), "null_count": partial(int, 0), "offset": partial(int, 0)}
         stand_ins: list[Any] = [
             SimpleNamespace(data=lambda at=at: SimpleNamespace(ptr=at.data.ptr), **same) for at in columns
         ]
-        rows = interleaved(stand_ins, points.dtype, np.dtype(np.float32))
+        rows = interleaved(stand_ins, points.dtype, np.dtype(np.float32), device)
     else:
         rows = np.column_stack(columns).astype(np.float32)
     return rows, np.array(check_finite({"X": SimpleNamespace(values=rows, names=None)}, EUCLIDEAN, device))

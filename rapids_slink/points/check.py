@@ -27,9 +27,13 @@ from rapids_slink.points.output import (
     on_host,
 )
 from rapids_slink.report import counted, listed
+from rapids_slink.runtime.cuda import THREADS, check_arrays, launch_blocks, value_option
 from rapids_slink.runtime.device import CPU, Array, Device, all_true, device_of, is_on_gpu, to_host
 from rapids_slink.settings import as_read, means_missing_in, up_to_of
 
+SOURCE = "points/points.cu"
+#: At most this many blocks sum a GPU's squares.
+BLOCKS = 2048
 #: Cluster ids go up to 2n - 2 and are int32.
 MAX_ROWS = 2**30
 #: The largest number of offending columns that an error names.
@@ -252,9 +256,7 @@ def check_finite(inputs: dict[str, Any], metric: Metric, device: Device) -> bool
         return False
     arrays = [points.values for points in inputs.values()]
     if device.is_gpu and max(values.size for values in arrays) > FEW_VALUES:
-        from rapids_slink.points.cuda import squares_are_finite
-
-        small = squares_are_finite(arrays)
+        small = squares_are_finite(arrays, device)
     else:  # without BLAS: after a call its threads spin for a tenth of a second on cores that the search needs
         flat = [(to_host(values).astype(np.float64) if device.is_gpu else values).ravel() for values in arrays]
         with np.errstate(over="ignore", invalid="ignore"):
@@ -263,6 +265,18 @@ def check_finite(inputs: dict[str, Any], metric: Metric, device: Device) -> bool
         if not fits:
             _check_values(points, name, metric, device)
     return bool(all(small))
+
+
+def squares_are_finite(arrays: list[Any], device: Device) -> list[bool]:
+    """Return whether the float64 sum of squares of each array of a GPU is at most an eighth of the largest number."""
+    totals = device.xp.zeros(len(arrays))
+    for i, values in enumerate(arrays):
+        check_arrays(values.dtype, values)
+        blocks, options = min(BLOCKS, -(-values.size // THREADS)), (value_option(values.dtype),)
+        launch_blocks(
+            SOURCE, "add_squares", (blocks,), THREADS, values, np.int64(values.size), totals[i:], options=options
+        )
+    return [total <= np.finfo(np.float64).max / 8 for total in totals.tolist()]
 
 
 def _check_values(points: Any, name: str, metric: Metric, device: Device) -> None:

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from repository import python
 
-from rapids_slink.points import InputTypeError, as_points
+from rapids_slink.points import InputTypeError, as_points, interleave
 from rapids_slink.points.output import on_device
-from rapids_slink.runtime.device import CPU, to_host
+from rapids_slink.runtime.device import CPU, cuda, to_host
 from rapids_slink.runtime.frames import frame_of
 
 TABLE = np.array([[1.0, -2.0, 3.5], [0.0, -0.0, 1e-30]])
@@ -149,14 +149,12 @@ def test_columns_of_cudf_become_rows(n, d, dtype):
     """Whole frames, parts of them whose columns begin later, and frames with nulls."""
     import cudf
 
-    from rapids_slink.points.cuda import interleave
-
     whole = np.random.default_rng(n).integers(0, 2 if dtype == "bool" else 100, (n + 7, d)).astype(dtype)
     target = np.result_type(np.float32, np.dtype(dtype)) if dtype != "bool" else np.dtype(np.float32)
     frame = cudf.DataFrame({f"x{c}": whole[:, c] for c in range(d)})
 
     def rows_of(frame):
-        return interleave(frame.to_pylibcudf()[0].columns(), np.dtype(dtype), target)
+        return interleave(frame.to_pylibcudf()[0].columns(), np.dtype(dtype), target, cuda())
 
     for part in (slice(None), slice(5, None), slice(3, n + 3)):
         found = rows_of(frame.iloc[part])

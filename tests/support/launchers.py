@@ -20,6 +20,7 @@ from rapids_slink.neighbors.task import NeighborLists, SearchResult, SearchState
 from rapids_slink.neighbors.tiles import Encoded, Terms
 from rapids_slink.neighbors.tiles.order import Balls, Lists, PlacedTiles, Slots
 from rapids_slink.ordering import _sort_by_codes, sort_in_place
+from rapids_slink.points.check import squares_are_finite
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import cuda
 from rapids_slink.settings import metric_of
@@ -49,7 +50,6 @@ tile_cuda = Lazy("neighbors.tiles.cuda")
 tree_cuda = Lazy("spanning_tree.cuda")
 graph_cuda = Lazy("spanning_tree.graphs.cuda")
 dendrogram_cuda = Lazy("dendrogram.cuda")
-point_cuda = Lazy("points.cuda")
 item_cuda = Lazy("items.cuda")
 within_cuda = Lazy("neighbors.within.cuda")
 
@@ -302,7 +302,7 @@ def steps_of_sanitize():
 
 def finite_points():
     for dtype in ("float32", "float64"):
-        point_cuda.squares_are_finite([points(300, 3, dtype)])
+        squares_are_finite([points(300, 3, dtype)], cuda())
 
 
 def lists_kernels():
