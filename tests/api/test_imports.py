@@ -16,7 +16,7 @@ SLOW_PACKAGES = ["dask", "distributed", "numba", "pandas", "scipy", "sklearn"]
 #: The rooms of the package, each of which imports from those after it alone.
 ROOMS = [
     "__main__", "cli", "tables", "datasets", "scipy", "sklearn", "__init__", "api", "files", "parquet",
-    "precompile", "duplicates", "stages", "dbscan", "hdbscan", "single_linkage", "distributed",
+    "duplicates", "stages", "dbscan", "hdbscan", "single_linkage", "distributed",
     "cannot_link", "item_pipeline", "planning", "pipeline", "graph", "hierarchy", "prediction", "items",
     "spanning_tree", "dendrogram", "neighbors", "points", "settings", "metrics", "ordering",
     "report", "runtime", "forced", "version",

@@ -19,7 +19,7 @@ from numba.core.caching import IndexDataCacheFile
 from repository import process, python
 
 import rapids_slink
-from rapids_slink import HDBSCAN, SingleLinkage, fit, precompile
+from rapids_slink import HDBSCAN, SingleLinkage, api, fit
 from rapids_slink.dendrogram.cpu import find_root
 from rapids_slink.metrics import METRICS
 from rapids_slink.neighbors.exact import formulas
@@ -186,7 +186,7 @@ def fitted(monkeypatch, set_constants):
     def fit(model, X):
         models.append((type(model).__name__, model.metric, model.device, X.dtype.name, X.shape))
 
-    set_constants(precompile, SHAPES={"cpu": [(12, 16)]})
+    set_constants(api, SHAPES={"cpu": [(12, 16)]})
     for kind in (SingleLinkage, HDBSCAN):
         monkeypatch.setattr(kind, "fit", fit)
     return models
