@@ -3,7 +3,7 @@
     rows ──▶ those near a row of another table ──▶ in the order of their rank ──▶ a rule ──▶ which row each goes to
 
 The labels of `fit(X, max_distance=...)` tell the components. The other rules are of pairs with rows that are ranked
-before, see `neighbors.within.nearest`. Near rows are in one component, so these rules take the rows that are not alone
+before, see `neighbors.queries`. Near rows are in one component, so these rules take the rows that are not alone
 in theirs, in the order of their rank.
 """
 

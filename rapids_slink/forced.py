@@ -37,7 +37,7 @@ class Forced:
     #: the search for pairs within a distance, read by `neighbors.within`: "tree", "tiles",
     #: "filter" or "distances"
     pairs: str | None = None
-    #: the most rows whose pairs are all found at once, read by `neighbors.within.nearest`
+    #: the most rows whose pairs are all found at once, read by `neighbors.queries`
     block: int | None = None
     #: the search for pairs of items, read by `items.search`: "keys", "projections" or "distances". With "distances" a
     #: tree of all pairs compares them pair by pair, with "stored" it stores what it can, and

@@ -28,9 +28,8 @@ from rapids_slink.items.search import (
     pairs_of_equal_rows,
 )
 from rapids_slink.metrics import Metric
-from rapids_slink.neighbors.queries import NearestEdges, NearestTask, read_together
+from rapids_slink.neighbors.queries import NearestEdges, NearestTask, nearest_of_pairs, read_together
 from rapids_slink.neighbors.within import Found, PairFrames, PairTask, check_names, room_for_pairs
-from rapids_slink.neighbors.within.nearest import nearest_of_pairs
 from rapids_slink.pipeline import attributes_of, within_groups
 from rapids_slink.pipeline import predict as predict
 from rapids_slink.points import Points

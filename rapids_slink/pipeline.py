@@ -18,9 +18,9 @@ from rapids_slink.dendrogram import build_linkage, cutting, soonest
 from rapids_slink.dendrogram.cutting import SERIES_NAMES, ClusterRule, Cut, FlatClusters, GroupedCut, StableClusters
 from rapids_slink.metrics import PRECOMPUTED, Metric, distances
 from rapids_slink.neighbors import estimate_search, queries, within
+from rapids_slink.neighbors.queries import nearest_earlier, nearest_elsewhere
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.task import equal_slices
-from rapids_slink.neighbors.within.nearest import nearest_earlier, nearest_elsewhere
 from rapids_slink.ordering import sort_in_place
 from rapids_slink.points import Following, Points, as_distances, as_points, is_sparse, warn_of_distances
 from rapids_slink.points.check import (
@@ -180,7 +180,7 @@ def iter_pairs(
 
 
 def nearest_rows(X: Any, Y: Any, task: within.PairTask, device: Device, **how: Any) -> tuple[Any, Any]:
-    """Return the nearest earlier row within a distance of each row, or that of Y: see `neighbors.within.nearest`."""
+    """Return the nearest earlier row within a distance of each row, or that of Y: see `neighbors.queries`."""
     with run_scope(device, task.memory_limit):
         points = within.read_pairs(X, Y, task, device)
         if points.is_one:
