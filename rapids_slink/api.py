@@ -25,8 +25,8 @@ from rapids_slink.files import deduplicate_files as deduplicate_files
 from rapids_slink.graph import COMPLETE, GraphHierarchy
 from rapids_slink.hdbscan import HDBSCAN as HDBSCAN
 from rapids_slink.hierarchy import storage
-from rapids_slink.items import kind_of
-from rapids_slink.items.kind import without_features
+from rapids_slink.items import without_features
+from rapids_slink.items.search import kind_of
 from rapids_slink.metrics import Metric, MetricName, Rows, get_metric
 from rapids_slink.points import Scaled as Scaled
 from rapids_slink.points.keys import GroupBy

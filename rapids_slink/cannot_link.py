@@ -9,7 +9,7 @@ from typing import Any
 
 from rapids_slink import item_pipeline, pipeline
 from rapids_slink.dendrogram.cutting import ClusterRule
-from rapids_slink.items import kind_of
+from rapids_slink.items.search import kind_of
 from rapids_slink.metrics import PRECOMPUTED
 from rapids_slink.neighbors.within import NearPairs, PairFrames, PairTask, read_pairs, room_for_pairs
 from rapids_slink.points import warn_of_distances

@@ -15,13 +15,13 @@ import numpy as np
 
 from rapids_slink import pipeline
 from rapids_slink.dendrogram.cutting import ClusterRule
-from rapids_slink.items import kind_of
-from rapids_slink.items.kind import Items, without_features
+from rapids_slink.items import Items, without_features
 from rapids_slink.items.search import (
     ItemSearch,
     Pairs,
     distinct_items,
     forest_of_items,
+    kind_of,
     nearest_items,
     one_of_each,
     pairs_of_copies,

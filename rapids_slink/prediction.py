@@ -18,8 +18,7 @@ import numpy as np
 from rapids_slink.dendrogram import Members
 from rapids_slink.dendrogram import kernels as dendrogram_kernels
 from rapids_slink.dendrogram.condense import Condensed, enclosing, raise_to_those_within, summarize
-from rapids_slink.items import kind_of
-from rapids_slink.items.search import nearest_items
+from rapids_slink.items.search import kind_of, nearest_items
 from rapids_slink.metrics import Metric, distances
 from rapids_slink.neighbors import neighbor_lists, prepare_search
 from rapids_slink.neighbors.exact import kernels

@@ -23,7 +23,7 @@ from rapids_slink.dendrogram.cutting import (
     distance_limit,
 )
 from rapids_slink.hierarchy.model import Estimator, Hierarchy, WithRows
-from rapids_slink.items import kind_of
+from rapids_slink.items.search import kind_of
 from rapids_slink.metrics import PRECOMPUTED, SPARSE_METRICS, Metric, MetricName
 from rapids_slink.neighbors import check_n_neighbors
 from rapids_slink.points.keys import GroupBy

@@ -39,7 +39,7 @@ import pandas as pd
 from rapids_slink.dendrogram.condense import from_frame
 from rapids_slink.dendrogram.cutting import COLUMNS, OUTLIER, check_groups, check_linkage, sizes_of
 from rapids_slink.hierarchy.exports import needs
-from rapids_slink.items import kind_of
+from rapids_slink.items.search import kind_of
 from rapids_slink.points import as_points
 from rapids_slink.points.check import require_columns, require_numbers
 from rapids_slink.points.output import PROXIED, TABLES, OutputKind, library_of, pandas_is_proxied

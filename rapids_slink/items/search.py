@@ -1,9 +1,10 @@
-"""The pairs of items within a distance, in parts that fit into memory; nearest items; the minimum spanning forest.
+"""Which kind of items the inputs hold; pairs of items within a distance; nearest items; the minimum spanning forest.
 
     items ──▶ distinct items ──▶ candidates: all pairs, pairs that share a key, or pairs of projections ──▶ distances
 
-Groups are numbers, one for each item: no pair of two groups is wanted. Equal items of a group are one item until the
-end, so that copies cost nothing. A pair may be found several times, because it shares several keys.
+Pairs come in parts that fit into memory. Groups are numbers, one for each item: no pair of two groups is wanted. Equal
+items of a group are one item until the end, so that copies cost nothing. A pair may be found several times, because it
+shares several keys.
 
 *The nearest items* of some rows come from the distances of a block of rows at a time from all others, of which the
 least are kept.
@@ -27,7 +28,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rapids_slink.forced import forced
-from rapids_slink.items.kind import Items, kernels
+from rapids_slink.items import Items, kernels
+from rapids_slink.items.stored import Sets, SparseRows, holds_sets
+from rapids_slink.items.strings import Strings
+from rapids_slink.metrics import SET_METRICS, SPARSE_ROW_METRICS, Formula, Metric
 from rapids_slink.neighbors import DEFAULT_NEIGHBORS, neighbor_lists
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.rows import metric_rows
@@ -41,6 +45,7 @@ from rapids_slink.neighbors.task import (
 )
 from rapids_slink.neighbors.within import prepare_pairs
 from rapids_slink.ordering import stable_order
+from rapids_slink.points import is_sparse
 from rapids_slink.points.keys import Groups, groups_of
 from rapids_slink.report import Report, counted
 from rapids_slink.runtime.device import Array, Device, all_true, to_host
@@ -79,6 +84,19 @@ ITEM_BYTES, LEAST_CHUNK = 200, 2**22
 KEY_BYTES = 40
 #: Factors that give equal items of two groups different hashes and keys; see `_mixed`.
 MULTIPLIERS = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+
+
+def kind_of(metric: Metric, *inputs: Any) -> type[Items] | None:
+    """Return the class of items that the inputs hold for a metric; None if they are points.
+
+    A metric of strings makes `Strings` of any input, so that the error about numbers names the metric.
+    """
+    if metric.formula is Formula.ITEMS:
+        return Strings
+    if metric.name in SET_METRICS:
+        return Sets if any(map(holds_sets, inputs)) else None
+    takes_sparse_rows = metric.name in SPARSE_ROW_METRICS and not metric.missing and metric.space is None
+    return SparseRows if takes_sparse_rows and any(map(is_sparse, inputs)) else None
 
 
 class Costs(NamedTuple):

@@ -57,7 +57,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from rapids_slink.forced import forced
-from rapids_slink.items.kind import Items, Projection, kernels, without_features
+from rapids_slink.items import Items, Projection, kernels, without_features
 from rapids_slink.metrics import EPSILON, EUCLIDEAN, METRICS, OVERFLOW, SET_METRICS, WORD_BITS, Metric, Rows
 from rapids_slink.neighbors.task import row_blocks
 from rapids_slink.ordering import stable_order
@@ -248,7 +248,7 @@ def stored_entries(inputs: dict[str, Any], device: Device, check: Check) -> tupl
 
 @dataclass(frozen=True)
 class Sets(StoredRows):
-    """n sets of numbered elements on a device; see `items.kind`."""
+    """n sets of numbered elements on a device; see `items`."""
 
     @classmethod
     def read(cls, inputs: dict[str, Any], metric: Metric, device: Device) -> Self:
@@ -538,7 +538,7 @@ def _numbered(rows: list[Any], starts: np.ndarray, owners: list[str]) -> np.ndar
 
 @dataclass(frozen=True)
 class SparseRows(StoredRows):
-    """n rows on a device; see `items.kind`."""
+    """n rows on a device; see `items`."""
 
     @classmethod
     def read(cls, inputs: dict[str, Any], metric: Metric, device: Device) -> Self:

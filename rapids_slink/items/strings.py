@@ -26,7 +26,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from rapids_slink.items.kind import Items, Projection, kernels
+from rapids_slink.items import Items, Projection, kernels
 from rapids_slink.metrics import ITEM_METRICS, METRICS, Metric
 from rapids_slink.points.check import MAX_ROWS, InputTypeError
 from rapids_slink.points.output import OutputKind, column_names, is_dataframe, library_of
