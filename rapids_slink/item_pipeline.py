@@ -205,7 +205,7 @@ class NearItems(PairFrames):
         if groups is not None:
             check_keys(groups.number.size, len(items))
         number = device.xp.zeros(len(items), "int32") if groups is None else groups.number
-        self.distinct = distinct_items(items, number)
+        self.distinct, self.n_features = distinct_items(items, number), items.n_features
 
     def find(self, rows: slice, room: float, goes_on: bool = True) -> Found:
         """Return the pairs of a range of rows, or their number alone if they are more than `room`; see `PairFrames`."""
@@ -266,6 +266,7 @@ class NearItems(PairFrames):
         return one_of_each(parts, device)
 
 
+fit_apart = partial(pipeline.fit_apart, read=NearItems)
 pairs = partial(pipeline.pairs, read=NearItems)
 count_pairs = partial(pipeline.count_pairs, read=NearItems)
 iter_pairs = partial(pipeline.iter_pairs, read=NearItems)

@@ -32,13 +32,14 @@ from rapids_slink.points.check import (
     require_columns,
 )
 from rapids_slink.points.keys import KEPT_BYTES, Groups, check_keys, check_values, read_groups
-from rapids_slink.points.output import OutputKind, library_of
+from rapids_slink.points.output import OutputKind, is_collection, library_of
 from rapids_slink.prediction import Fitted, centroids, core_distances, medoids
 from rapids_slink.report import Report, counted
 from rapids_slink.runtime.compiling import compiling_bar
 from rapids_slink.runtime.device import Array, Device, on_current_gpu, resolve, to_host
-from rapids_slink.runtime.frames import Later, PreallocatedFrame
+from rapids_slink.runtime.frames import EDGE_TYPES, Later, PreallocatedFrame
 from rapids_slink.runtime.memory import (
+    TREE_BYTES,
     MemoryEstimate,
     check_memory,
     copy_out,
@@ -61,6 +62,13 @@ from rapids_slink.spanning_tree.graphs import (
     read_graph,
     tree_of_edges,
 )
+from rapids_slink.spanning_tree.graphs.constrained import NAME as CANNOT_LINK
+from rapids_slink.spanning_tree.graphs.constrained import (
+    constrained_bytes,
+    constrained_forest,
+    marks_of_rows,
+    read_rows,
+)
 from rapids_slink.spanning_tree.lists import estimate_appended, list_length, tree_of_appended
 from rapids_slink.spanning_tree.relational import connect_graph
 from rapids_slink.spanning_tree.ways import (
@@ -77,6 +85,7 @@ Grow: TypeAlias = Callable[[Problem, Array, Report], Tree]
 #: A function that reads the rows of pairs, and the one that reads points.
 ReadPairs: TypeAlias = Callable[..., within.PairFrames]
 READ_POINTS = within.NearPairs.read
+APART_ADVICE = "Pass a smaller max_distance, or collect the edges of iter_pairs for fit_graph(edges, cannot_link=...)"
 #: The bytes of a listed neighbour.
 LIST_BYTES = 12
 #: The bytes of a row's results, which a GPU copies out of the run's pool: merges, edges and labels.
@@ -96,6 +105,28 @@ def fit(X: Any, settings: Settings, rule: ClusterRule, fit_rows: Any = None) -> 
     with run_scope(device, settings.memory_limit), compiling_bar(settings.progress is True):
         fitted = (fit_rows or fit_points)(X, settings, rule, device, report)
     return {**fitted, "report_": report}
+
+
+def fit_apart(X: Any, settings: Settings, rule: ClusterRule, read: ReadPairs = READ_POINTS) -> dict[str, Any]:
+    """Return the attributes of a model fitted with `Settings.cannot_link` on rows that `read` reads; see `fit`."""
+    return fit(X, settings, rule, partial(fit_pairs, read=read))
+
+
+def check_apart(X: Any, settings: Settings) -> None:
+    """Raise ValueError for a Dask collection, and for parameters that cannot be combined with `cannot_link`."""
+    if is_collection(X):
+        raise ValueError(f"{CANNOT_LINK} is for rows on one device, and X is a Dask collection")
+    if settings.metric is PRECOMPUTED:
+        raise ValueError(f"{CANNOT_LINK} of given distances: pass their edges to fit_graph(edges, {CANNOT_LINK}=...)")
+    if settings.max_distance is None:
+        raise ValueError(f"{CANNOT_LINK} takes all pairs within a distance: pass max_distance, or min_similarity")
+    for parameter, is_set in (
+        ("groups", settings.groups is not None),
+        ("min_samples above 1", settings.min_samples > 1),
+        ("prediction_data=True", settings.prediction_data),  # `append` and `predict` know no constraint
+    ):
+        if is_set:
+            raise ValueError(f"{CANNOT_LINK} cannot be combined with {parameter}")
 
 
 def append(X: Any, model: Fitted, settings: Settings, rule: ClusterRule, append_rows: Any = None) -> dict[str, Any]:
@@ -277,6 +308,42 @@ def fit_points(X: Any, settings: Settings, rule: ClusterRule, device: Device, re
     if weighted:
         rule = rule.weighted(to_host(weights), None if core is None else to_host(core))
     return attributes_of(points, tree, (n, d), settings, rule, device, report, groups=groups)
+
+
+def fit_pairs(
+    X: Any, settings: Settings, rule: ClusterRule, device: Device, report: Report, read: ReadPairs
+) -> dict[str, Any]:
+    """Fit rows of which some may not be in one cluster, within a run; return what `fit_points` does.
+
+    All pairs within the distance are needed, not a minimum spanning tree alone: where an edge of it is refused, a
+    heavier one may be taken.
+    """
+    assert settings.max_distance is not None
+    with report.stage("input", device):
+        X, marked = read_rows(X, settings.cannot_link, device)
+        near = read(X, None, within.PairTask.of(settings, settings.max_distance), device)
+        n, points = near.n_rows, near.ends[0]
+        warn_of_distances(points.values, device)
+        rule.check_rows(n)
+        marks = marks_of_rows(marked, n)
+    report["way"] = CANNOT_LINK
+    with report.stage("pairs", device):
+        every, room = slice(0, n), within.room_for_pairs(device)
+        found = near.find(every, room)
+        if found.src is None:
+            near.refuse(found.count, every, room, APART_ADVICE)
+        # Pairs are sorted by (src, dst), so the edges' numbers have the order of the total order among equal weights.
+        edges = EdgeList(found.src, found.dst, found.weight, n)
+        report.count("pairs", pairs=found.count)
+    with report.stage("spanning_tree", device):
+        needed = MemoryEstimate(constrained_bytes(found.count, marks) + TREE_BYTES[device.name] * n)
+        check_memory(device, needed, f"{counted(found.count, 'pair')} of {counted(n, 'row')}")
+        rows, refused = constrained_forest(edges, marks, device)
+        report.count("spanning_tree", refused=refused)
+        tree = PreallocatedFrame.empty(device, rows.size, EDGE_TYPES)
+        for column, values in zip(tree.columns.values(), (edges.src, edges.dst, edges.weight), strict=True):
+            column[...] = values[rows]
+    return attributes_of(points, (tree, n - rows.size), (n, near.n_features), settings, rule, device, report)
 
 
 def within_groups(rule: ClusterRule, groups: Groups) -> GroupedCut:

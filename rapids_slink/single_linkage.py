@@ -10,7 +10,6 @@ from typing import Any, Literal, Self
 import numpy as np
 import pandas as pd
 
-from rapids_slink import cannot_link as constrained
 from rapids_slink import item_pipeline, pipeline
 from rapids_slink.dendrogram import changes_of, kept_names
 from rapids_slink.dendrogram.cutting import (
@@ -147,11 +146,13 @@ class PointHierarchy(RowEstimator, Hierarchy, Estimator):
         X = as_known(X)
         rule, settings = self._cluster_rule(), replace(self._settings(), **more)
         engine = engine_of(X, metric=settings.metric)
+        fit = engine.fit
         if settings.cannot_link is not None:
-            engine = constrained
-        if engine is not pipeline or settings.groups is not None:  # all other fits make a tree
+            pipeline.check_apart(X, settings)
+            fit = engine.fit_apart
+        if fit is not pipeline.fit or settings.groups is not None:  # all other fits make a tree
             settings = replace(settings, friends_within=None)
-        return self._take(engine.fit(X, settings, rule))
+        return self._take(fit(X, settings, rule))
 
     @WithRows
     def append(self, X: Any, *, keep_labels: bool = False) -> Self:

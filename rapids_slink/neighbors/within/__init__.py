@@ -355,6 +355,8 @@ def room_for_pairs(device: Device) -> float:
 class PairFrames:
     """The pairs of rows of two sets, or of one, and frames of them."""
 
+    n_features: int
+
     def __init__(self, x: Points, y: Points, is_one: bool, task: PairTask, device: Device) -> None:
         self.ends, self.is_one, self.task, self.device = (x, y), is_one, task, device
         self.n_rows = len(x.values)
@@ -433,7 +435,7 @@ class NearPairs(PairFrames):
         metric = task.metric.of_columns(pair_points.queries.names or pair_points.points.names, n_features)
         task = replace(task, metric=metric)
         super().__init__(pair_points.queries, pair_points.points, pair_points.is_one, task, device)
-        self.pair_points = pair_points
+        self.pair_points, self.n_features = pair_points, n_features
         self.limits = [Limit.of(metric, float(distance), n_features) for distance in task.distances]
         self.search: PairSearch | None = None  # one row has no pairs and no search
         limit = self.limits[-1].surrogate
