@@ -19,8 +19,8 @@ from bench.blocks import in_blocks
 from bench.first import First
 from bench.stages import LISTED, GraphWork, TreeWork, Work, pairs
 from rapids_slink.dendrogram.cpu import merge_in_order
+from rapids_slink.points.output import EDGE_TYPES, frame_of
 from rapids_slink.runtime.device import to_host
-from rapids_slink.runtime.frames import EDGE_TYPES, frame_of
 
 Verdict = tuple[bool | None, str | None]
 

@@ -42,12 +42,11 @@ from rapids_slink.points import as_distances
 from rapids_slink.points import interleave as interleaved
 from rapids_slink.points.check import check_finite
 from rapids_slink.points.keys import groups_of
-from rapids_slink.points.output import on_host
+from rapids_slink.points.output import EDGE_TYPES, on_host
 from rapids_slink.prediction import catalogue_of, read_rows
 from rapids_slink.report import Report
 from rapids_slink.runtime import cuda as launches
 from rapids_slink.runtime.device import CPU, Device, cuda, to_host
-from rapids_slink.runtime.frames import EDGE_TYPES
 from rapids_slink.settings import Settings, metric_of
 from rapids_slink.spanning_tree import Problem, component_pairs, graphs, pairs
 from rapids_slink.spanning_tree import kernels as tree_kernels

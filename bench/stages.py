@@ -17,8 +17,8 @@ from bench import first
 from bench.cases import Case, SparseCase
 from bench.graphs import Graph
 from bench.trees import Tree
+from rapids_slink.points.output import frame_of
 from rapids_slink.runtime.device import Device, resolve
-from rapids_slink.runtime.frames import frame_of
 
 #: A frame that is spread over a cluster has `PARTITIONS` partitions, or more of at least `PARTITION_ROWS` rows each.
 PARTITIONS, PARTITION_ROWS = 8, 500_000

@@ -7,10 +7,9 @@ from rapids_slink.dendrogram import build_linkage, cut_labels, soonest
 from rapids_slink.dendrogram.cutting import Cut, CutParameters
 from rapids_slink.hierarchy.model import Hierarchy
 from rapids_slink.points.check import MAX_ROWS, as_integer
-from rapids_slink.points.output import OutputKind, Rows
+from rapids_slink.points.output import EDGE_TYPES, OutputKind, PreallocatedFrame, Rows, frame_of
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Device, device_of
-from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame, frame_of
 from rapids_slink.runtime.memory import TREE_BYTES, MemoryEstimate, check_memory
 from rapids_slink.spanning_tree.graphs import (
     COLUMNS,

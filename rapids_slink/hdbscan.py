@@ -21,10 +21,19 @@ from rapids_slink.hierarchy.model import WithRows
 from rapids_slink.hierarchy.trees import CondensedTree, MinimumSpanningTree, SingleLinkageTree
 from rapids_slink.metrics import PRECOMPUTED, MetricName
 from rapids_slink.points.check import as_integer, column_values
-from rapids_slink.points.output import Frame, OutputKind, Rows, Values, array_of, as_frame, as_known, on_host
+from rapids_slink.points.output import (
+    Frame,
+    OutputKind,
+    PreallocatedFrame,
+    Rows,
+    Values,
+    array_of,
+    as_frame,
+    as_known,
+    on_host,
+)
 from rapids_slink.report import counted
 from rapids_slink.runtime.device import device_of, on_current_gpu, resolve, to_host
-from rapids_slink.runtime.frames import PreallocatedFrame
 from rapids_slink.runtime.memory import TREE_BYTES, MemoryEstimate, check_memory, run_scope
 from rapids_slink.settings import Settings
 from rapids_slink.single_linkage import PointHierarchy, engine_of

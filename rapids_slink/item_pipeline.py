@@ -35,11 +35,10 @@ from rapids_slink.pipeline import predict as predict
 from rapids_slink.points import Points
 from rapids_slink.points.check import column_values
 from rapids_slink.points.keys import Groups, check_keys, read_groups
-from rapids_slink.points.output import OutputKind, column_names, is_dataframe, number_of_rows
+from rapids_slink.points.output import EDGE_TYPES, OutputKind, column_names, is_dataframe, number_of_rows
 from rapids_slink.prediction import Fitted
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Device, resolve, to_host
-from rapids_slink.runtime.frames import EDGE_TYPES
 from rapids_slink.runtime.memory import DeviceMemoryError, run_scope
 from rapids_slink.settings import Settings
 

@@ -32,12 +32,11 @@ from rapids_slink.points.check import (
     require_columns,
 )
 from rapids_slink.points.keys import KEPT_BYTES, Groups, check_keys, check_values, read_groups
-from rapids_slink.points.output import OutputKind, is_collection, library_of
+from rapids_slink.points.output import EDGE_TYPES, Later, OutputKind, PreallocatedFrame, is_collection, library_of
 from rapids_slink.prediction import Fitted, centroids, core_distances, medoids
 from rapids_slink.report import Report, counted
 from rapids_slink.runtime.compiling import compiling_bar
 from rapids_slink.runtime.device import Array, Device, on_current_gpu, resolve, to_host
-from rapids_slink.runtime.frames import EDGE_TYPES, Later, PreallocatedFrame
 from rapids_slink.runtime.memory import (
     TREE_BYTES,
     MemoryEstimate,

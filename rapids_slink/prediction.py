@@ -28,12 +28,11 @@ from rapids_slink.neighbors.task import SearchTask, row_blocks
 from rapids_slink.ordering import stable_order
 from rapids_slink.points import Points, as_points
 from rapids_slink.points.check import check_index, check_weights
-from rapids_slink.points.output import TABLES, OutputKind, array_of, column_names, library_of
+from rapids_slink.points.output import TABLES, OutputKind, PreallocatedFrame, array_of, column_names, library_of
 from rapids_slink.report import Report, counted, listed
 from rapids_slink.runtime.compiling import njit
 from rapids_slink.runtime.cuda import constant
 from rapids_slink.runtime.device import Array, Device, device_of, to_host
-from rapids_slink.runtime.frames import PreallocatedFrame
 from rapids_slink.runtime.memory import MemoryEstimate, check_memory, outside_pool
 from rapids_slink.runtime.threads import for_each_chunk
 

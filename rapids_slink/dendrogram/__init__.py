@@ -34,9 +34,9 @@ import numpy as np
 from rapids_slink.dendrogram.cutting import OUTLIER, cut_labels, soonest
 from rapids_slink.ordering import sort_in_place
 from rapids_slink.points.check import MAX_ROWS, as_integer, column_values, require_edges
+from rapids_slink.points.output import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.report import counted
 from rapids_slink.runtime.device import Array, Device, half
-from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import MemoryEstimate, check_memory
 
 #: The kernels of a device, in `cpu` or `cuda`.

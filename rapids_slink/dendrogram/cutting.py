@@ -48,10 +48,9 @@ from rapids_slink.points.check import (
     warn,
 )
 from rapids_slink.points.keys import GROUP_COLUMNS
-from rapids_slink.points.output import OutputKind
+from rapids_slink.points.output import OutputKind, PreallocatedFrame, frame_of
 from rapids_slink.report import Report, counted
 from rapids_slink.runtime.device import CPU, Array, Device, all_true, device_of, half, to_host
-from rapids_slink.runtime.frames import PreallocatedFrame, frame_of
 from rapids_slink.runtime.memory import MemoryEstimate, check_memory, copy_out, run_scope
 
 COLUMNS = ("left", "right", "height", "size")

@@ -59,10 +59,9 @@ from rapids_slink.neighbors.choose import is_searched_by_tree
 from rapids_slink.neighbors.queries import NearestTask
 from rapids_slink.neighbors.within import PairTask
 from rapids_slink.pipeline import estimate_fit
-from rapids_slink.points.output import is_collection
+from rapids_slink.points.output import EDGE_TYPES, frame_of, is_collection
 from rapids_slink.report import Report, counted
 from rapids_slink.runtime.device import CPU, Device, resolve
-from rapids_slink.runtime.frames import EDGE_TYPES, frame_of
 from rapids_slink.runtime.memory import DeviceMemoryError, MemoryEstimate, size_text
 from rapids_slink.runtime.threads import Progress
 from rapids_slink.settings import Settings

@@ -50,10 +50,9 @@ from rapids_slink.neighbors.task import PartLists, SearchTask
 from rapids_slink.ordering import edge_codes, sort_in_place, stable_order
 from rapids_slink.pipeline import estimate_fit, flat_attributes, tree_of_points, within_distance
 from rapids_slink.points.keys import GroupBy, names_of, numbered
-from rapids_slink.points.output import is_collection
+from rapids_slink.points.output import EDGE_TYPES, PreallocatedFrame, frame_of, is_collection
 from rapids_slink.report import Report, counted, listed
 from rapids_slink.runtime.device import CPU, Array, Device, is_on_gpu, resolve, to_host
-from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame, frame_of
 from rapids_slink.runtime.memory import check_memory
 from rapids_slink.runtime.threads import Progress
 from rapids_slink.settings import Settings

@@ -30,10 +30,9 @@ from rapids_slink.neighbors.rows import check_zeros_between
 from rapids_slink.neighbors.within import Found, NearPairs, PairPoints, PairTask, estimate_pairs, room_for_pairs
 from rapids_slink.points import Points
 from rapids_slink.points.check import check_same_columns
-from rapids_slink.points.output import OutputKind, is_collection
+from rapids_slink.points.output import EDGE_TYPES, OutputKind, frame_of, is_collection
 from rapids_slink.report import Report, counted
 from rapids_slink.runtime.device import CPU, Array, Device, to_host
-from rapids_slink.runtime.frames import EDGE_TYPES, frame_of
 from rapids_slink.runtime.memory import DeviceMemoryError, check_memory
 from rapids_slink.settings import DensityRule, Settings
 from rapids_slink.spanning_tree import kernels as tree_kernels

@@ -25,10 +25,9 @@ from rapids_slink.hierarchy.exports import needs
 from rapids_slink.hierarchy.plotting import COLORS, NOISE, OTHERS, colored_groups, cut_height, is_map
 from rapids_slink.hierarchy.trees import Bars
 from rapids_slink.points import as_points
-from rapids_slink.points.output import column_names, is_collection, library_of, on_host, take_rows
+from rapids_slink.points.output import PreallocatedFrame, column_names, is_collection, library_of, on_host, take_rows
 from rapids_slink.report import counted, listed
 from rapids_slink.runtime.device import CPU, device_of, on_current_gpu, to_host
-from rapids_slink.runtime.frames import PreallocatedFrame
 from rapids_slink.runtime.memory import usual_errors
 
 #: Up to this many rows the colours follow while the cut is dragged. With more rows they follow when it is let go.

@@ -16,6 +16,7 @@ from rapids_slink.points.output import (
     TABLES,
     Frame,
     Index,
+    Later,
     OutputKind,
     Rows,
     as_known,
@@ -25,7 +26,6 @@ from rapids_slink.points.output import (
 )
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, Array, resolve, to_host
-from rapids_slink.runtime.frames import Later
 from rapids_slink.spanning_tree.graphs import as_cugraph
 
 #: Text that a name without quotes must not hold: a special character, or nothing at all.

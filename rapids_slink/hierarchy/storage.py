@@ -42,10 +42,9 @@ from rapids_slink.hierarchy.exports import needs
 from rapids_slink.items.search import kind_of
 from rapids_slink.points import as_points
 from rapids_slink.points.check import require_columns, require_numbers
-from rapids_slink.points.output import PROXIED, TABLES, OutputKind, library_of, pandas_is_proxied
+from rapids_slink.points.output import PROXIED, TABLES, OutputKind, PreallocatedFrame, library_of, pandas_is_proxied
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, gpu_is_usable, resolve
-from rapids_slink.runtime.frames import PreallocatedFrame
 from rapids_slink.runtime.memory import MemoryEstimate, check_memory, size_text
 from rapids_slink.version import __version__
 

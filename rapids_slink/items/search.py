@@ -47,9 +47,9 @@ from rapids_slink.neighbors.within import prepare_pairs
 from rapids_slink.ordering import stable_order
 from rapids_slink.points import is_sparse
 from rapids_slink.points.keys import Groups, groups_of
+from rapids_slink.points.output import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.report import Report, counted
 from rapids_slink.runtime.device import Array, Device, all_true, to_host
-from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import DeviceMemoryError, MemoryEstimate, check_memory, free_bytes, room_bytes
 from rapids_slink.runtime.threads import Progress, for_each_chunk, progress_bar, workers
 from rapids_slink.settings import Settings

@@ -57,9 +57,9 @@ from rapids_slink.neighbors.tiles import TileSearch
 from rapids_slink.neighbors.trees import expansion
 from rapids_slink.points import as_points
 from rapids_slink.points.check import as_integer
+from rapids_slink.points.output import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device
-from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import SEARCH_BYTES, MemoryEstimate, free_bytes
 
 #: Bytes of an edge in a frame.

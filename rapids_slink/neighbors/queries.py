@@ -38,11 +38,10 @@ from rapids_slink.ordering import stable_order
 from rapids_slink.points import Points, as_points, codes_of
 from rapids_slink.points.check import check_finite, check_same_columns
 from rapids_slink.points.keys import ROW_BYTES, GroupBy, Groups, check_keys, keys_of_both, numbered_with
-from rapids_slink.points.output import as_known
+from rapids_slink.points.output import EDGE_TYPES, PreallocatedFrame, as_known
 from rapids_slink.report import Report
 from rapids_slink.runtime.compiling import njit
 from rapids_slink.runtime.device import Array, Device, to_host
-from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import MemoryEstimate, check_memory
 from rapids_slink.runtime.threads import Progress, for_each_chunk, progress_bar
 

@@ -4,7 +4,6 @@
     device.py    the two devices and their modules
     memory.py    a run's memory: estimates, pools, its limit, the check before each stage
     cuda.py      CUDA sources, their compilation and launches; include/ has headers for all of them
-    frames.py    dataframes over arrays
     threads.py   work in chunks, on the cores of a CPU or one after the other on a GPU
 
 Each file imports only those above it.

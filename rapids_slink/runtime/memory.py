@@ -399,7 +399,7 @@ def run_scope(device: Device, memory_limit: Any = None) -> Iterator[None]:
     """Run a block that gives all its device memory back at its end; raise `DeviceMemoryError` if memory runs out.
 
     No array of a GPU's pool may outlive the block. So the work is a separate function, whose variables are gone when
-    the block ends, and it returns copies of its results (`copy_out`, `frames.frame_of`). The pool never grows beyond
+    the block ends, and it returns copies of its results (`copy_out`, `frame_of`). The pool never grows beyond
     `memory_limit`; cuDF's allocations are not part of it.
 
     On a GPU the work runs on the default stream, which is cuDF's; the caller's stream waits for it. So runs on one GPU

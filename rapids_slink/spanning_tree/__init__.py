@@ -31,9 +31,9 @@ from rapids_slink.neighbors.choose import is_searched_by_tree, takes_friends
 from rapids_slink.neighbors.rows import bound_for_filter, metric_rows
 from rapids_slink.neighbors.task import PartLists, Search, SearchTask, core_places
 from rapids_slink.points.keys import Groups
+from rapids_slink.points.output import PreallocatedFrame
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device, half
-from rapids_slink.runtime.frames import PreallocatedFrame
 from rapids_slink.runtime.memory import MemoryEstimate
 from rapids_slink.settings import Settings
 

@@ -55,10 +55,10 @@ from rapids_slink.neighbors import estimate_search, tree_class
 from rapids_slink.neighbors.task import Search
 from rapids_slink.neighbors.within import Limit, room_for_pairs
 from rapids_slink.ordering import sort_in_place
+from rapids_slink.points.output import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.report import Report
 from rapids_slink.runtime.cuda import WARP, constant, number_a_block
 from rapids_slink.runtime.device import Array, Device, all_true
-from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import MemoryEstimate, release_cached
 from rapids_slink.spanning_tree import Look, Prepared, Problem, Tree, graphs, kernels
 

@@ -35,11 +35,11 @@ from rapids_slink.neighbors.filter import (
 )
 from rapids_slink.neighbors.task import BLOCK, Search, equal_slices, mutual_reachability, row_blocks
 from rapids_slink.ordering import sort_in_place
+from rapids_slink.points.output import EDGE_TYPES
 from rapids_slink.report import Report
 from rapids_slink.runtime.compiling import njit
 from rapids_slink.runtime.cuda import constant
 from rapids_slink.runtime.device import Array, Device, to_host
-from rapids_slink.runtime.frames import EDGE_TYPES
 from rapids_slink.runtime.threads import for_each_chunk
 from rapids_slink.spanning_tree import kernels
 from rapids_slink.spanning_tree.graphs import EdgeList, spanning_forest

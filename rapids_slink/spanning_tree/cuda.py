@@ -17,6 +17,7 @@ from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.filter.fused import BLOCK_ROWS, TILE, padded
 from rapids_slink.neighbors.trees.bvh import SOURCE as BOXES
 from rapids_slink.neighbors.trees.bvh import BoxSearch
+from rapids_slink.points.output import EDGE_TYPES
 from rapids_slink.report import Report
 from rapids_slink.runtime.cuda import (
     THREADS,
@@ -31,7 +32,6 @@ from rapids_slink.runtime.cuda import (
     value_option,
 )
 from rapids_slink.runtime.device import Array, cuda
-from rapids_slink.runtime.frames import EDGE_TYPES
 from rapids_slink.spanning_tree.component_pairs import SAMPLED, ComponentPairs, Components, Ends, Separations
 from rapids_slink.spanning_tree.lists import Growth
 

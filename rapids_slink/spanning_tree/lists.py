@@ -58,9 +58,9 @@ from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.pivots import candidates, deal_out, pivots_of, radius_of
 from rapids_slink.neighbors.task import ManyTilesError, NeighborLists, Search, SearchResult, SearchTask, golden_stride
 from rapids_slink.ordering import NO_EDGE, edge_codes, sort_in_place, stable_order
+from rapids_slink.points.output import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device, all_true
-from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import TREE_BYTES, MemoryEstimate, release_cached
 from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree import Look, Prepared, Problem, Tree, kernels

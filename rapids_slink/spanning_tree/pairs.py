@@ -13,8 +13,8 @@ from rapids_slink.metrics import PRECOMPUTED, Metric
 from rapids_slink.neighbors.choose import takes_all_distances
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.task import BLOCK, row_blocks
+from rapids_slink.points.output import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.device import CPU, Array, Device
-from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import TREE_BYTES, MemoryEstimate, current_run
 from rapids_slink.runtime.threads import for_each_chunk, workers
 from rapids_slink.spanning_tree import Look, Prepared, Problem, Tree, kernels

@@ -22,10 +22,9 @@ from rapids_slink.neighbors.task import Search, SearchTask
 from rapids_slink.ordering import sort_in_place
 from rapids_slink.points import as_points
 from rapids_slink.points.check import column_values, require_edges
-from rapids_slink.points.output import OutputKind, on_device
+from rapids_slink.points.output import EDGE_TYPES, OutputKind, PreallocatedFrame, frame_of, on_device
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device, all_true
-from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame, frame_of
 from rapids_slink.runtime.memory import MemoryEstimate
 
 #: Bytes of a pair or of a point's bound in the frames of a round.

@@ -57,10 +57,10 @@ from rapids_slink.neighbors.task import NeighborLists, by_mutual_reachability, c
 from rapids_slink.ordering import sort_in_place, stable_order
 from rapids_slink.points.check import FEW_VALUES
 from rapids_slink.points.keys import Groups
+from rapids_slink.points.output import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.report import Report
 from rapids_slink.runtime.cuda import WARP, Ahead, compile_ahead, power_of_two, value_option
 from rapids_slink.runtime.device import Array, Device, all_true, to_host
-from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import TREE_BYTES, MemoryEstimate, free_bytes, usable_cores
 from rapids_slink.settings import Space
 from rapids_slink.spanning_tree import Look, Prepared, Problem, Tree, boxes, kernels, lists, pairs

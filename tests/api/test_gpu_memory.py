@@ -15,10 +15,11 @@ from rapids_slink import DeviceMemoryError, fit
 from rapids_slink.dendrogram import MERGE_TYPES
 from rapids_slink.metrics import EUCLIDEAN
 from rapids_slink.pipeline import tree_of_points
+from rapids_slink.points import output
+from rapids_slink.points.output import EDGE_TYPES, frame_of
 from rapids_slink.report import Report
-from rapids_slink.runtime import frames, memory
+from rapids_slink.runtime import memory
 from rapids_slink.runtime.device import resolve
-from rapids_slink.runtime.frames import EDGE_TYPES, frame_of
 from rapids_slink.runtime.memory import as_bytes, copy_out, free_memory, run_scope
 from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree import Problem
@@ -190,16 +191,16 @@ def test_the_pool_holds_to_the_limit(watched_memory, limit):
 
 def test_interruptions_leave_the_gpu_as_it_was(watched_memory, monkeypatch):
     X = points(20_000, 16)
-    usual = frames._columns_of
+    usual = output._columns_of
     counted = Failing(usual, KeyboardInterrupt())
     with monkeypatch.context() as patch:
-        patch.setattr(frames, "_columns_of", counted)
+        patch.setattr(output, "_columns_of", counted)
         expected = bits(fit(X, 3, n_neighbors=2, device="cuda"))
     assert counted.calls
     before = watched_memory().current_bytes
     for at in spread(counted.calls, 4):
         with monkeypatch.context() as patch:
-            patch.setattr(frames, "_columns_of", Failing(usual, KeyboardInterrupt(), at))
+            patch.setattr(output, "_columns_of", Failing(usual, KeyboardInterrupt(), at))
             with pytest.raises(KeyboardInterrupt):
                 fit(X, 3, n_neighbors=2, device="cuda")
         assert watched_memory().current_bytes <= before

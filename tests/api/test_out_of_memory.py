@@ -11,8 +11,8 @@ from spanning_trees import bits
 
 from rapids_slink import DeviceMemoryError, fit, knn_graph, nearest_neighbors, neighbors
 from rapids_slink.neighbors import queries
+from rapids_slink.points.output import PreallocatedFrame
 from rapids_slink.runtime.device import CPU
-from rapids_slink.runtime.frames import PreallocatedFrame
 from rapids_slink.runtime.memory import run_scope
 
 FUNCTIONS = ["empty", "full", "matmul", "concatenate"]

@@ -16,12 +16,12 @@ from rapids_slink.neighbors import prepare_search
 from rapids_slink.neighbors.task import NeighborLists, PartLists, SearchResult, SearchTask
 from rapids_slink.neighbors.within import prepare_pairs
 from rapids_slink.pipeline import tree_of_points
+from rapids_slink.points import output
 from rapids_slink.points.check import check_finite
+from rapids_slink.points.output import PreallocatedFrame
 from rapids_slink.report import Report
-from rapids_slink.runtime import frames
 from rapids_slink.runtime.cuda import NUMPY_NAMES, cuda_source, launch, parameters
 from rapids_slink.runtime.device import cuda
-from rapids_slink.runtime.frames import PreallocatedFrame
 from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree import Problem
 from rapids_slink.spanning_tree.boxes import tree_of_boxes
@@ -183,7 +183,7 @@ def test_few_points_take_few_launches_and_one_copy(monkeypatch):
 
     with fake_gpu() as gpu:
         gpu.run = write_tree
-        monkeypatch.setattr(frames, "to_host", lambda array: copied.append(array.nbytes) or np.array(array))
+        monkeypatch.setattr(output, "to_host", lambda array: copied.append(array.nbytes) or np.array(array))
         metric, values = get_metric("euclidean"), rows_of(n, 3, "float32")
         assert check_finite({"X": SimpleNamespace(values=values, names=None)}, metric, cuda())
         tree, components = tree_of_points(values, Problem(Settings(metric), cuda(), n, 3, 4), Report(), tree_of_rows)

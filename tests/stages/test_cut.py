@@ -11,9 +11,8 @@ from spanning_trees import DEEP, SHAPES, by_appearance, edges, linkage_on, matri
 
 from rapids_slink import SingleLinkage, cut, fit, fit_graph, load
 from rapids_slink.dendrogram import kernels as dendrogram_kernels
-from rapids_slink.points.output import on_device
+from rapids_slink.points.output import frame_of, on_device
 from rapids_slink.runtime.device import CPU, to_host
-from rapids_slink.runtime.frames import frame_of
 
 LARGE_SHAPES = [shape if shape in ("chain", "random") else full(shape) for shape in SHAPES]
 

@@ -15,9 +15,8 @@ from rapids_slink import cut, linkage, ordering
 from rapids_slink.dendrogram import build_linkage, cut_labels
 from rapids_slink.dendrogram import kernels as dendrogram_kernels
 from rapids_slink.dendrogram.cutting import CutParameters
-from rapids_slink.points.output import on_device
+from rapids_slink.points.output import EDGE_TYPES, PreallocatedFrame, on_device
 from rapids_slink.runtime.device import to_host
-from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 
 DTYPES = {"left": "int32", "right": "int32", "height": "float64", "size": "int32"}
 

@@ -9,9 +9,8 @@ from hypothesis.extra.numpy import arrays
 from repository import python
 
 from rapids_slink.points import InputTypeError, as_points, interleave
-from rapids_slink.points.output import on_device
+from rapids_slink.points.output import frame_of, on_device
 from rapids_slink.runtime.device import CPU, cuda, to_host
-from rapids_slink.runtime.frames import frame_of
 
 TABLE = np.array([[1.0, -2.0, 3.5], [0.0, -0.0, 1e-30]])
 

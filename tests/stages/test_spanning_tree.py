@@ -18,9 +18,9 @@ from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.task import NeighborLists, Search, SearchResult
 from rapids_slink.neighbors.trees.kdtree import TreeSearch
 from rapids_slink.ordering import NO_EDGE
+from rapids_slink.points.output import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, to_host
-from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.spanning_tree import cpu, kernels
 from rapids_slink.spanning_tree.lists import Forest, connect_forest, tree_of_lists
 

@@ -41,10 +41,9 @@ from rapids_slink.neighbors.task import SearchTask, chunks_of, equal_slices, gol
 from rapids_slink.neighbors.tiles import TileSearch
 from rapids_slink.points import Points, as_points, codes_of
 from rapids_slink.points.check import check_finite, check_same_columns
-from rapids_slink.points.output import OutputKind, as_known
+from rapids_slink.points.output import OutputKind, as_known, frame_of
 from rapids_slink.report import Report, counted
 from rapids_slink.runtime.device import CPU, Array, Device, half, to_host
-from rapids_slink.runtime.frames import frame_of
 from rapids_slink.runtime.memory import (
     DeviceMemoryError,
     MemoryEstimate,

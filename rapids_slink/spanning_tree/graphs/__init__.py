@@ -35,11 +35,19 @@ import numpy as np
 from rapids_slink.ordering import edge_codes, sort_in_place, stable_order
 from rapids_slink.points import is_sparse
 from rapids_slink.points.check import InputTypeError, column_values, require_columns
-from rapids_slink.points.output import TABLES, OutputKind, as_known, column_names, library_of, take_rows
+from rapids_slink.points.output import (
+    EDGE_TYPES,
+    TABLES,
+    OutputKind,
+    PreallocatedFrame,
+    as_known,
+    column_names,
+    library_of,
+    take_rows,
+)
 from rapids_slink.report import counted
 from rapids_slink.runtime.cuda import constant
 from rapids_slink.runtime.device import CPU, Array, Device, device_of, half, is_on_gpu, on_current_gpu, to_host
-from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import MemoryEstimate, check_memory, copy_out
 from rapids_slink.spanning_tree import Tree
 
