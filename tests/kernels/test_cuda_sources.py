@@ -300,10 +300,10 @@ def test_blocks_that_wait_for_each_other_fit(jobs, held, expected):
 
 
 def test_constants():
-    assert constant("neighbors/small_batch/nearest.cu", "PITCH") == 72  # in a header: STEP * STEPS + 8
-    assert constant("neighbors/filter/quantize.cu", "PADDING_NORM") == 3 << 29
+    assert constant("neighbors/small_batch/nearest.cu", "PITCH") == 72  # STEP * STEPS + 8
+    assert constant("neighbors/filter/quantize.cu", "PADDING_NORM") == 3 << 29  # in a header
     assert constant("neighbors/filter/fused/wgmma.cu", "THREADS") == 640  # 128 * (1 + CONSUMERS)
-    assert constant("neighbors/small_batch/sizes.cuh", "RERANK_WARPS") == 8  # THREADS / WARP
+    assert constant("neighbors/small_batch/nearest.cu", "RERANK_WARPS") == 8  # THREADS / WARP
     assert constant("neighbors/trees/bvh.cuh", "NO_NODE") == -1
     assert constant("ordering.cuh", "NO_EDGE") == 2**63 - 1
     with pytest.raises(LookupError, match="has 0 constants NONE"):

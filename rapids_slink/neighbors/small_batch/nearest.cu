@@ -11,10 +11,171 @@
 #include "neighbors/exact/formulas.cuh"
 #include "neighbors/filter/fp16.cuh"
 #include "neighbors/filter/radius.cuh"
+#include "neighbors/filter/tensor_cores.cuh"
 #include "neighbors/filter/upper_bound.cuh"
-#include "neighbors/small_batch/products.cuh"
-#include "neighbors/small_batch/rounding.cuh"
 #include "ordering.cuh"
+#include "runtime/include/copies.cuh"
+#include "runtime/include/threads.cuh"
+
+// Sizes, which __init__.py reads, and what the kernels hand to each other.
+
+#ifndef VALUE
+#define VALUE float
+#endif
+
+constexpr int TILE = 128;                      // queries, and points, of a product
+constexpr int THREADS = 256;                   // 2 times 4 warps, each with 64 queries and 32 points
+constexpr int STEP = 16, STEPS = 4;            // features of an mma, and mmas of a stage
+constexpr int PITCH = STEP * STEPS + 8;        // of a stage's rows: an odd number of 16 bytes, so that no banks collide
+constexpr int PIPELINE_STAGES = 2;             // of the ring that queries are copied into
+constexpr int LANES = 8, BATCH = 4;            // lanes that round rows together, and rows that they do at a time
+constexpr int ROWS = THREADS / LANES * BATCH;  // that a block rounds
+constexpr int LOADS = 8 / sizeof(VALUE);       // steps of LANES * 4 features of a row in flight at a time
+static_assert(ROWS == TILE, "a block rounds its tile at once");
+constexpr int SAMPLE = 32;                     // points
+constexpr int MAX_EXPONENT = 8;                // the sample's features end up below 2 to this: fp16 goes to 2^16
+constexpr float INFINITE_RADIUS = 1e14f;       // beyond all products,
+constexpr float PADDING_NORM = 1e30f;          // and the half norm of a padding row
+constexpr int OVERFLOWED = 1 << 30;            // a count above every capacity
+constexpr float MAX_SQUARE = 1e13f;            // above the square of any row of 1,024 features that fp16 holds
+constexpr int RERANK_WARPS = THREADS / WARP;   // of a block, each with a query
+constexpr int FEATURES = 16;                   // of two rows that are read at a time
+
+// A query's state during the search.
+struct Query {
+    float half_norm, error;  // see filter/__init__.py
+    float radius;            // tightened by all blocks
+    int count;               // of its candidates, including those beyond the capacity
+};
+struct Candidate {
+    int id;
+    float product;  // less the point's half norm
+};
+struct State {
+    int error;     // the largest of all points': a float that is not negative, as an integer
+    int unproven;  // whether the filter proves nothing for some row
+};
+
+// Rows rounded to fp16 by neighbouring lanes, as they are read.
+
+// Parameters of the rounding. The centring is the centre, followed by the scale and its inverse.
+struct Rounding {
+    int d, steps;
+    float half_shrink, norm_shrink, round_up, tiny;  // see quantize.cu
+    __device__ float error(float moved, float norm) const {
+        // The sums' own roundings, and those of z, by 2^-24 of itself.
+        return (sqrtf(moved) * (1 + 0x1p-12f) + sqrtf(norm) * 0x1p-22f) * round_up + tiny;
+    }
+};
+
+// Writes y of BATCH rows (zeros for null), at a stride of `pitch` numbers, by LANES neighbouring lanes, each of which gets the
+// rows' sums of y^2 and (y - z)^2. The loads of all rows are issued together.
+__device__ __forceinline__ void round_rows(
+    const VALUE* const (&x)[BATCH], const Rounding& rounding, bool aligned, const double* centre, VALUE scale, u16* y, int pitch,
+    float (&norm)[BATCH], float (&moved)[BATCH]) {
+#pragma unroll
+    for (int b = 0; b < BATCH; b++) norm[b] = moved[b] = 0;
+    int d = rounding.d;
+#pragma unroll LOADS
+    for (int f = threadIdx.x % LANES * 4; f < rounding.steps * STEP; f += LANES * 4) {
+        VALUE value[BATCH][4], middle[4];
+#pragma unroll
+        for (int b = 0; b < BATCH; b++) load_features(x[b], f, x[b] ? d : 0, aligned, value[b]);
+#pragma unroll
+        for (int e = 0; e < 4; e++) middle[e] = f + e < d ? (VALUE)centre[f + e] : 0;
+#pragma unroll
+        for (int b = 0; b < BATCH; b++) {
+            union { uint2 bits; u16 half[4]; } out;
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                VALUE z = x[b] && f + e < d ? (value[b][e] - middle[e]) * scale : 0;
+                out.half[e] = to_half((float)z);
+                float rounded = from_half(out.half[e]), off = (float)(rounded - z);
+                norm[b] += rounded * rounded, moved[b] += off * off;
+            }
+            *(uint2*)(y + b * pitch + f) = out.bits;
+        }
+    }
+#pragma unroll
+    for (int b = 0; b < BATCH; b++)
+        for (int offset = 1; offset < LANES; offset *= 2) {
+            norm[b] += __shfl_xor_sync(ALL_LANES, norm[b], offset);
+            moved[b] += __shfl_xor_sync(ALL_LANES, moved[b], offset);
+        }
+}
+
+__device__ __forceinline__ bool rows_are_aligned(const VALUE* values, int d) {
+    return d % 4 == 0 && (size_t)values % 16 == 0;
+}
+
+// Products of queries and points on tensor cores.
+
+struct Stage {
+    u16 y[TILE][PITCH];
+    Query query[TILE];  // of the tile that the stage belongs to
+};
+
+// The ring of stages through which a block's share of the queries is copied, by tiles and by chunks of features.
+struct QueryRing {
+    Stage* stage;
+    const u16* y;
+    const Query* rows;
+    int first_tile, tiles, steps, chunks;
+    int tile, chunk = 0, started = 0;  // what is copied next
+
+    // Starts the copy of the next chunk, if there is one.
+    __device__ __forceinline__ void load() {
+        constexpr int VECTORS = STEPS * STEP / 8, ROW_STEP = THREADS / VECTORS;  // of 16 bytes in a row; rows of a thread
+        int own_row = threadIdx.x / VECTORS, vector = threadIdx.x % VECTORS, width = steps * STEP;
+        if (started < tiles * chunks) {
+            Stage& to = stage[started % PIPELINE_STAGES];
+            int row = (first_tile + tile) * TILE, step = chunk * STEPS;
+            const u16* from = y + (size_t)(row + own_row) * width + step * STEP + vector * 8;
+            if (vector < (steps - step) * STEP / 8)
+#pragma unroll
+                for (int r = 0; r < TILE; r += ROW_STEP) copy<16>(&to.y[own_row + r][vector * 8], from + r * width);
+            if (++chunk == chunks) {
+                if (threadIdx.x < TILE) copy<16>(&to.query[threadIdx.x], rows + row + threadIdx.x);
+                chunk = 0;
+                if (++tile == tiles) tile = 0;
+            }
+        }
+        started++;
+        commit_copies();
+    }
+};
+
+// A warp's products of 64 queries and 32 points, less the points' half norms: 4 x 4 fragments of 16 queries and 8 points, of
+// which a thread has rows `lane / 4` and `lane / 4 + 8`, points `lane % 4 * 2` and the next.
+struct Sums {
+    float sum[4][4][4];
+    __device__ __forceinline__ void start(const float* from) {
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            float2 two = *(const float2*)&from[j * 8];
+#pragma unroll
+            for (int i = 0; i < 4; i++) sum[i][j][0] = sum[i][j][2] = two.x, sum[i][j][1] = sum[i][j][3] = two.y;
+        }
+    }
+    __device__ __forceinline__ void add_step(unsigned queries, unsigned points, int pitch) {
+        unsigned a[4][4], b[2][4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) load_matrices(a[i], queries + i * 16 * PITCH * 2);
+#pragma unroll
+        for (int j = 0; j < 2; j++) load_matrices(b[j], points + j * 16 * pitch * 2);
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+                mma_tile(sum[i][j], a[i], b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1], sum[i][j]);
+    }
+    __device__ __forceinline__ float largest(int i, int half) const {
+        float most = -PADDING_NORM;
+#pragma unroll
+        for (int j = 0; j < 4; j++) most = fmaxf(most, fmaxf(sum[i][j][half * 2], sum[i][j][half * 2 + 1]));
+        return most;
+    }
+};
 
 // The least value of a product less the point's half norm for a point that may be within a query's radius.
 __device__ __forceinline__ float threshold_of(const Query& query, float point_error) {
