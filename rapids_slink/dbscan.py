@@ -246,7 +246,9 @@ def _fit(
 ) -> dict[str, Any]:
     """Return the attributes that `fit_dbscan` returns; within a run."""
     rows = X
-    X, groups = read_groups(X, settings.groups, settings.metric, device, report)
+    groups = None
+    if settings.groups is not None:
+        X, groups = read_groups(X, settings.groups, settings.metric, device, report)
     find = _label_items if are_items else _label_points
     points, (n, d), labels, is_core = find(X, settings, rule, groups, device, report)
     with report.stage("output", device), outside_pool(device):

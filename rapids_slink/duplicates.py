@@ -217,7 +217,6 @@ class _Run:
             keys, metric = GroupBy(groups, dropna), self.task.metric
             with run_scope(self.device, self.task.memory_limit):
                 self.X, keyed = read_groups(self.X, keys, metric, self.device, Report())
-            assert keyed is not None
             check_keys(keyed.number.size, self.n)
             group = to_host(keyed.number)
         if by is not None:

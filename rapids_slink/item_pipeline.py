@@ -135,7 +135,9 @@ def _check_settings(settings: Settings, rule: ClusterRule) -> None:
 
 def _fit(X: Any, settings: Settings, rule: ClusterRule, device: Device, report: Report) -> dict[str, Any]:
     """Fit items or groups of items within a run; return what `pipeline.fit_points` does."""
-    X, groups = read_groups(X, settings.groups, settings.metric, device, report)
+    groups = None
+    if settings.groups is not None:
+        X, groups = read_groups(X, settings.groups, settings.metric, device, report)
     with report.stage("input", device):
         items, (points,) = read_items({"X": X}, settings.metric, device)
         n = len(items)

@@ -266,8 +266,9 @@ def cut(linkage: Any, parameters: cutting.CutParameters, n_leaves: Any) -> Any:
 
 def fit_points(X: Any, settings: Settings, rule: ClusterRule, device: Device, report: Report) -> dict[str, Any]:
     """Cluster points, or those of each group, on one device, within a run; return the fitted model's attributes."""
-    X, groups = read_groups(X, settings.groups, settings.metric, device, report)
-    if groups is not None:
+    groups = None
+    if settings.groups is not None:
+        X, groups = read_groups(X, settings.groups, settings.metric, device, report)
         rule = within_groups(rule, groups)
 
     def estimate(n: int, d: int, itemsize: int) -> MemoryEstimate:

@@ -107,7 +107,6 @@ def plan_groups(X: Any, settings: Settings, device: Device, report: Report) -> N
     if is_shape(X):
         raise ValueError("a plan of groups takes the rows and their keys: X is a shape")
     X, groups = read_groups(X, settings.groups, settings.metric, device, Report())
-    assert groups is not None
     report["way"], report["fits"] = "groups", True
     report.count("groups", groups=len(groups), rows_of_largest=groups.sizes.max())
     whole = MemoryEstimate(0)

@@ -102,12 +102,8 @@ class Groups:
         return frame
 
 
-def read_groups(
-    X: Any, by: GroupBy | None, metric: Metric, device: Device, report: Report
-) -> tuple[Any, Groups | None]:
-    """Return `X` without the columns that are keys, and its groups; `X` itself and None without `by`."""
-    if by is None:
-        return X, None
+def read_groups(X: Any, by: GroupBy, metric: Metric, device: Device, report: Report) -> tuple[Any, Groups]:
+    """Return `X` without the columns that are keys, and its groups."""
     if metric is PRECOMPUTED:
         raise ValueError(
             "metric='precomputed' takes no groups: make the distances between them infinite, and each group has its "

@@ -20,6 +20,7 @@ into a list of five, and which ones cannot be foretold.
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -80,10 +81,7 @@ def build(values: np.ndarray) -> Tree:
     columns, order = np.zeros((d, n + LEAF)), np.arange(n, dtype=np.int32)
     columns[:, :n] = values.T
     value, source = np.empty(n), np.empty(n, np.int32)
-
-    def split(root: int, levels: int) -> None:
-        _split(columns, order, first, last, low, high, value, source, root, levels)
-
+    split = partial(_split, columns, order, first, last, low, high, value, source)
     # The upper levels are split one after the other, then each thread splits a subtree. A tree of few points is split
     # as a whole.
     top = min(depth, (workers(CPU) - 1).bit_length()) if n > SERIAL_POINTS else 0
