@@ -16,6 +16,7 @@ from rapids_slink import dendrogram as dendrograms
 from rapids_slink import graph, neighbors
 from rapids_slink.dendrogram import build_linkage, cutting, soonest
 from rapids_slink.dendrogram.cutting import SERIES_NAMES, ClusterRule, Cut, FlatClusters, GroupedCut, StableClusters
+from rapids_slink.graph import CANNOT_LINK, constrained_bytes, constrained_forest, marks_of_rows, read_rows
 from rapids_slink.metrics import PRECOMPUTED, Metric, distances
 from rapids_slink.neighbors import estimate_search, queries, within
 from rapids_slink.neighbors.queries import nearest_earlier, nearest_elsewhere
@@ -60,13 +61,6 @@ from rapids_slink.spanning_tree.graphs import (
     is_graph,
     read_graph,
     tree_of_edges,
-)
-from rapids_slink.spanning_tree.graphs.constrained import NAME as CANNOT_LINK
-from rapids_slink.spanning_tree.graphs.constrained import (
-    constrained_bytes,
-    constrained_forest,
-    marks_of_rows,
-    read_rows,
 )
 from rapids_slink.spanning_tree.lists import estimate_appended, list_length, tree_of_appended
 from rapids_slink.spanning_tree.relational import connect_graph

@@ -10,8 +10,8 @@ from spanning_trees import NAMES, by_appearance, edges, random_graph
 
 import rapids_slink
 from rapids_slink import DeviceMemoryError, Scaled, fit, fit_graph
+from rapids_slink.graph import Marks, join_unless_marked
 from rapids_slink.points.output import on_device, on_host
-from rapids_slink.spanning_tree.graphs.constrained import Marks, join_unless_marked
 
 
 def brute_force(n, ends, source=None, apart=()):
