@@ -165,11 +165,9 @@ class ImagePairs(PairSearch):
         self.n_queries, self.is_one = n_queries, n_queries == 0  # queries are the first of the points
 
     def parts(self, rows: slice) -> Iterator[tuple[Array, Array]]:
-        """Yield the pairs of some rows: see `PairSearch.parts`.
-
-        Copies of the search and its filter are arranged for the rows, and are gone with the run.
-        """
-        return self._arranged(rows)._parts(rows)
+        """Yield the pairs of some rows: see `PairSearch.parts`."""
+        for _, _, pair, weight in self._arranged(rows)._tested(rows, np.array([self.limit]), counts=False):
+            yield pair, weight
 
     def count(self, rows: slice, limits: np.ndarray) -> np.ndarray:
         """Count the pairs of some rows within each limit: see `PairSearch.count`.
@@ -180,36 +178,9 @@ class ImagePairs(PairSearch):
         """
         if not self.filter.is_of_products:
             return super().count(rows, limits)
-        return self._arranged(rows)._count(rows, limits)
-
-    def _count(self, rows: slice, limits: np.ndarray) -> np.ndarray:
-        counts, room = np.zeros(limits.size, np.int64), self._room()
-
-        def add(some: slice, weight: Array) -> None:
-            counts[some] += counts_within(weight, limits[some], self.device)
-
-        waiting = [(np.arange(self.row_blocks), slice(0, limits.size))] if self.row_blocks else []
-        while waiting:
-            blocks, some = waiting.pop()
-            low, high = float(limits[some.start]), float(limits[some.stop - 1])
-            near = self.filter.count_within(cp.asarray(self._items(blocks)), (low, high), room, self.row_blocks - 1)
-            if near is not None:
-                (a, b, _), surely = near
-                counts[some] += surely
-                add(some, self._within(a, b)[1])
-            elif some.stop > some.start + 1:
-                waiting += [(blocks, half) for half in equal_slices(some, -(-(some.stop - some.start) // 2))]
-            elif not self.filter.is_finest:
-                self._refine()
-                waiting.append((blocks, some))
-            elif blocks.size > 1:
-                middle = blocks.size // 2
-                waiting += [(blocks[middle:], some), (blocks[:middle], some)]
-            else:
-                for _, weight in self._of_block(int(blocks[0])):
-                    add(some, weight)
-        for _, weight in self._of_far(rows):
-            add(slice(0, limits.size), weight)
+        counts = np.zeros(limits.size, np.int64)
+        for some, surely, _, weight in self._arranged(rows)._tested(rows, limits, counts=True):
+            counts[some] += surely + counts_within(weight, limits[some], self.device)
         return counts
 
     def _room(self) -> int:
@@ -217,33 +188,47 @@ class ImagePairs(PairSearch):
         wanted = min(MOST_CANDIDATES, max(LEAST_CANDIDATES, CANDIDATES_A_ROW * len(self.exact.points)))
         return int(max(LEAST_ROOM, min(wanted, free_bytes() / 2 / CANDIDATE_BYTES)))
 
-    def _parts(self, rows: slice) -> Iterator[tuple[Array, Array]]:
-        room = self._room()
-        waiting = [np.arange(self.row_blocks)] if self.row_blocks else []
-        with progress_bar(max(1, self.row_blocks), self.bar(rows)) as advance:
+    def _tested(self, rows: slice, limits: np.ndarray, counts: bool) -> Iterator[tuple[slice, int, Array, Array]]:
+        """Yield the pairs of some rows up to the last of some of the limits, with these pairs' surrogate distances.
+
+        With them come which limits these are, and how many more pairs are surely within the first: none unless it
+        `counts`.
+        """
+        everyone, room = slice(0, limits.size), self._room()
+        waiting = [(np.arange(self.row_blocks), everyone)] if self.row_blocks else []
+        with progress_bar(max(1, self.row_blocks), None if counts else self.bar(rows)) as advance:
             while waiting:
-                some = waiting.pop()
-                passing = self.filter.pairs_within(cp.asarray(self._items(some)), self.limit, room)
-                if passing is None and some.size > 1:
-                    middle = some.size // 2
-                    waiting += [some[middle:], some[:middle]]
-                    continue
-                if passing is None:
-                    yield from self._of_block(int(some[0]))
-                else:
-                    passed = passing.shape[1]
-                    pair, weight = self._decided(passing[0], passing[1])
-                    del passing
-                    few_within = pair.size < LEAST_SHARE * passed
-                    yield pair, weight
-                    if waiting and few_within and passed > MANY_PASSED * BLOCK_ROWS * some.size:
-                        self._refine()
-                for _ in some:
+                blocks, some = waiting.pop()
+                between = float(limits[some.start]) if counts else -inf, float(limits[some.stop - 1])
+                found = self.filter.pairs_within(cp.asarray(self._items(blocks)), between, room, self.row_blocks - 1)
+                if found is None and some.stop > some.start + 1:
+                    waiting += [(blocks, half) for half in equal_slices(some, -(-(some.stop - some.start) // 2))]
+                elif found is None and counts and not self.filter.is_finest:
+                    self._refine()
+                    waiting.append((blocks, some))
+                elif found is None and blocks.size > 1:
+                    middle = blocks.size // 2
+                    waiting += [(blocks[middle:], some), (blocks[:middle], some)]
+                elif found is None:
+                    yield from ((some, 0, *pairs) for pairs in self._of_block(int(blocks[0])))
                     advance()
-        yield from self._of_far(rows)
+                else:
+                    (a, b, _), surely = found
+                    passed, (pair, weight) = a.size, self._within(a, b)
+                    del found, a, b
+                    few_within = pair.size < LEAST_SHARE * passed
+                    yield some, surely, pair, weight
+                    if waiting and few_within and passed > MANY_PASSED * BLOCK_ROWS * blocks.size:
+                        self._refine()
+                    for _ in blocks:
+                        advance()
+        yield from ((everyone, 0, *pairs) for pairs in self._of_far(rows))
 
     def _arranged(self, rows: slice) -> "ImagePairs":
-        """Return a copy with the rows and then the other points in blocks, each by what the test depends on."""
+        """Return a copy with the rows and then the other points in blocks, each by what the test depends on.
+
+        The copies of the search and of its filter are gone with the run.
+        """
         search = copy(self)
         search.filter = copy(self.filter)
         search._arrange(rows)
@@ -258,8 +243,6 @@ class ImagePairs(PairSearch):
         self.row_blocks, self.first_other = -(-first.size // BLOCK_ROWS), (first.size + filler.size) // TILE
         self.tiles = -(-order.size // TILE)
         self.filter.arrange(order, cp.empty(0, cp.int32))
-        self.block = cp.empty(n, cp.int32)  # of each point; what fills a block up is a point of that block
-        self.block[order] = cp.arange(order.size, dtype=cp.int32) // BLOCK_ROWS
 
     def _in_order(self, first: int, m: int) -> tuple[Array, Array]:
         """Return some points in the filter's order, and those that it leaves out."""
@@ -288,13 +271,6 @@ class ImagePairs(PairSearch):
             lowest, highest = np.minimum(low[row], low[next_]), np.maximum(high[row], high[next_])
             wanted &= may_be_within(self.exact.metric, self.limit, lowest, highest, least[at], largest[at])
         return items[wanted]
-
-    def _decided(self, a: Array, b: Array) -> tuple[Array, Array]:
-        """Return the pairs within the limit of those that passed, each once, and their surrogate distances."""
-        if self.is_one:
-            once = (a < b) | ((a > b) & (self.block[a] != self.block[b]))  # in one block a pair passes both ways
-            a, b = a[once], b[once]
-        return self._within(a, b)
 
     def _within(self, a: Array, b: Array) -> tuple[Array, Array]:
         """Return those of some pairs that are within the limit, and their surrogate distances.

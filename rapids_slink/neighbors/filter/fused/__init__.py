@@ -139,6 +139,7 @@ class Destination:
     items: Array = None  # (m, 4) int32: the work items between components
     thresholds: Array = None  # float32: what is added to the rows' radii, by component pair
     pair_numbers: Array = None  # (K, K) int32, for tiles of several components: the numbers of the components' pairs
+    once: bool = False  # whether a pair of positions comes once
     counts_sure: bool = False  # whether pairs surely within are counted, after the number of pairs
 
 
@@ -188,7 +189,7 @@ def append_survivors(
     kind = half_sq_dist is not None, is_between, local is not None, into.counts_sure, *types
     body = _compiled(steps, kind, is_hopper(), current_gpu())
     table = into.pair_numbers
-    pairs = (np.uint64(0), 0) if table is None else (np.uint64(table.data.ptr), len(table))
+    pairs = (np.uint64(0), int(into.once)) if table is None else (np.uint64(table.data.ptr), len(table))
     addresses = [np.uint64(0)] * 5 if local is None else [np.uint64(part.data.ptr) for part in local]
     sizes = (0, 0) if local is None else (local.thresholds.shape[1], local.begins.shape[1])
     items = products.blocks * products.splits * (BLOCK_ROWS // body.rows)

@@ -223,30 +223,47 @@ class ImageFilter(TileFilter):
         radii = self.radii(bound, image.error, image.half_norm.size)
         self._append(products, radii, Destination(into, cp.zeros(1, cp.int32)))
 
-    def pairs_within(self, items: Any, limit: float, capacity: int) -> Any:
-        """Return the pairs of some work items that may be within a surrogate distance.
+    def pairs_within(
+        self, items: Any, limits: tuple[float, float], capacity: int, filled_block: int
+    ) -> tuple[Any, int] | None:
+        """Return the pairs that may be within the second limit, but not surely within the first; count the latter.
 
-        The result, (3, pairs) int32, has all pairs within, and maybe others; it is None if more than `capacity` pass.
-        See `FusedFilter.component_pairs`: all items have component pair 0.
+        `items` are those of `FusedFilter.component_pairs`, all of component pair 0. The result is the pairs, (3, pairs)
+        int32, and the number of those surely within the first limit, or None if there are more than `capacity` pairs to
+        weigh. A pair comes once. Pairs of a point with itself or its fillers do not come; `filled_block` is the block
+        of rows that is filled up.
         """
+        radii, thresholds = self._terms_within(*limits, filled_block)
+        return self._listed_pairs(items, radii, thresholds, capacity, once=True)
+
+    def _terms_within(self, low: float, high: float, filled_block: int) -> tuple[Radii, Array]:
+        """Return the radii and the thresholds of `pairs_within`: one or, if pairs may be sure, five, as COUNT takes."""
         raise NotImplementedError
 
     def _listed_pairs(
-        self, items: Any, radii: Radii, thresholds: Any, capacity: int, components: tuple[Any, Any] = (None, None)
-    ) -> Any:
-        """Return the pairs of work items that pass, (3, pairs) int32; None if there are more than `capacity`.
+        self,
+        items: Any,
+        radii: Radii,
+        thresholds: Any,
+        capacity: int,
+        components: tuple[Any, Any] = (None, None),
+        once: bool = False,
+    ) -> tuple[Any, int] | None:
+        """Return the pairs of work items that pass, (3, pairs) int32, and 0; None if there are more than `capacity`.
 
         What is added to a row's radius is one of the `thresholds`, that of the item's component pair. Where tiles have
         points of several components, `components` are the component of each point and the numbers of the components'
-        pairs.
+        pairs. If pairs come `once`, and are counted if they are surely within, that number is the second result.
         """
-        image, counts = self.image(), cp.zeros(2, cp.uint64)  # found, and the next work item
+        image, counts = self.image(), cp.zeros(3, cp.uint64)  # found, surely within, and the next work item
         products = Products(image, len(items), 1, (0, 0), self.order.size)
         pairs = Candidates(cp.empty((3, capacity), cp.int32), counts[:1])
         component, numbers = components
-        self._append(products, radii, Destination(pairs, counts[1:], component, self.order, items, thresholds, numbers))
-        n_found = int(counts[0])
-        return pairs.ids[:, :n_found] if n_found <= capacity else None
+        sure = once and thresholds.size > 1
+        into = Destination(pairs, counts[2:], component, self.order, items, thresholds, numbers, once, sure)
+        self._append(products, radii, into)
+        n_found, surely, _ = (int(number) for number in counts.get())
+        return (pairs.ids[:, :n_found], surely) if n_found <= capacity else None
 
     def _append(self, products: Products, radii: Radii, into: Destination) -> None:
         image = self.image()
@@ -412,39 +429,23 @@ class FusedFilter(ImageFilter, ProductFilter):
         try:
             thresholds = self.radii(upper, None, padded(upper.size, TILE)).by_row
             radii = Radii(self.image().error, None)
-            pairs = self._listed_pairs(items, radii, thresholds, min(FIRST_PAIRS, max_pairs), components)
-            if pairs is None and max_pairs > FIRST_PAIRS:
-                pairs = self._listed_pairs(items, radii, thresholds, max_pairs, components)
-            return pairs
+            found = self._listed_pairs(items, radii, thresholds, min(FIRST_PAIRS, max_pairs), components)
+            if found is None and max_pairs > FIRST_PAIRS:
+                found = self._listed_pairs(items, radii, thresholds, max_pairs, components)
+            return found and found[0]
         finally:
             self.arrange(before, far)
 
-    def pairs_within(self, items: Any, limit: float, capacity: int) -> Any:
-        """Return the pairs of some work items that may be within `limit`: see `ImageFilter.pairs_within`."""
-        threshold = self.radii(cp.full(1, limit), None, padded(1, TILE)).by_row
-        return self._listed_pairs(items, Radii(self.image().error, None), threshold, capacity)
-
-    def count_within(
-        self, items: Any, limits: tuple[float, float], capacity: int, filled_block: int
-    ) -> tuple[Any, int] | None:
-        """Return the pairs that may be within the second limit, but not surely within the first; count the latter.
-
-        The result is these pairs and the number of those surely within the first limit, or None if there are more than
-        `capacity` pairs to weigh. A pair comes once. Pairs of a point with itself or its fillers do not come;
-        `filled_block` is the block of rows that is filled up. See `_listed_pairs`.
-        """
-        image, counts = self.image(), cp.zeros(3, cp.uint64)  # found, surely within, and the next work item
-        low, high = limits
-        radius = self.radii(cp.full(1, high), None, padded(1, TILE)).by_row[:1]
-        terms = *self.encoding.sure_terms(self.n_features, low, self.metric), float(filled_block)
-        thresholds = cp.concatenate((radius, cp.asarray(terms, cp.float32)))
+    def _terms_within(self, low: float, high: float, filled_block: int) -> tuple[Radii, Array]:
+        """Return the radii and thresholds of `pairs_within`: see `ImageFilter._terms_within`."""
+        image, (radius, *slacks) = self.image(), self.encoding.sure_terms(self.n_features, low, self.metric)
+        threshold = self.radii(cp.full(1, high), None, padded(1, TILE)).by_row[:1]
+        if radius < 0:
+            return Radii(image.error, None), threshold
         norms = cp.where(image.half_norm > -(2**30), image.half_norm, 0)  # without padding
         largest = -norms.reshape(-1, TILE).min(axis=1).astype(cp.float32) * np.float32(1 + 2.0**-22)
-        pairs = Candidates(cp.empty((3, capacity), cp.int32), counts[:1])
-        into = Destination(pairs, counts[2:], None, self.order, items, thresholds, counts_sure=True)
-        self._append(Products(image, len(items), 1, (0, 0), self.order.size), Radii(image.error, largest), into)
-        n_near, surely, _ = (int(number) for number in counts.get())
-        return (pairs.ids[:, :n_near], surely) if n_near <= capacity else None
+        terms = cp.asarray((radius, *slacks, float(filled_block)), cp.float32)
+        return Radii(image.error, largest), cp.concatenate((threshold, terms))
 
     def sum_up_tiles(self, image: QuantizedPoints) -> None:
         """Set the largest error of each tile and of all, and what half a squared distance by this image lacks."""
@@ -552,11 +553,10 @@ class CountFilter(ImageFilter):
         )  # fmt: skip
         return lines
 
-    def pairs_within(self, items: Any, limit: float, capacity: int) -> Any:
-        """Return the pairs of some work items that may be within `limit`: see `ImageFilter.pairs_within`."""
+    def _terms_within(self, low: float, high: float, filled_block: int) -> tuple[Radii, Array]:
+        """Return the radii and the threshold of `pairs_within`, none of them sure: see `ImageFilter._terms_within`."""
         error = self.image().error
-        radii = self.radii(cp.full(self.order.size, limit), error, error.size)
-        return self._listed_pairs(items, radii, cp.zeros(1, cp.float32), capacity)
+        return self.radii(cp.full(self.order.size, high), error, error.size), cp.zeros(1, cp.float32)
 
     @cached_property
     def _range_of_ones(self) -> tuple[float, float]:

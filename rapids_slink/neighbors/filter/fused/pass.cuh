@@ -33,8 +33,7 @@
 //
 // BETWEEN_COMPONENTS: the work items are `given`, `blocks` of them, as the tile at which the rows begin, the first tile of
 // columns and the one after the last, and their component pair, whose `threshold` is added to the rows' radii, except to lines of
-// BITS. Both are points
-// by `column_group`, of which one that is in a block again, right behind itself, only fills it up. `out` has three rows of
+// BITS. Both are points by `column_group`, of which one that is in a block again, right behind itself, only fills it up. `out` has three rows of
 // `capacity`: the points of each pair and its component pair. `count` is of 64 bits; once it is above `capacity` no more items
 // are started. If `row_group` is given, it has the component at each position, of several in a tile: an item's threshold is the
 // largest of their pairs, and what passes is tested again with that of its own pair, by `pairs`, the earlier point as the row.

@@ -17,7 +17,7 @@ struct LocalTerms {
     }
 };
 
-// The number of the pair of each two of n components, -1 if there is none.
+// The number of the pair of each two of n components, -1 if there is none. Unless n is 0, a pair's row is at the earlier position.
 struct PairTable {
     const int* number;
     int n;
@@ -125,10 +125,10 @@ struct Survivors {
     // they are within its threshold, which may be less than the item's.
     __device__ __forceinline__ void put_pairs(bool wanted, u32 row, u32 column, sum_t half, int component_pair) {
         int a = wanted ? column_group[row] : 0, b = wanted ? column_group[column] : 0;
-        bool real = wanted && is_first(column_group, row) && is_first(column_group, column);
+        bool real = wanted && (row < column || !pairs.n) && is_first(column_group, row) && is_first(column_group, column);
 #if !BITS
         if (row_group) {
-            component_pair = real && row < column ? pairs.number[(u64)row_group[row] * pairs.n + row_group[column]] : -1;
+            component_pair = real ? pairs.number[(u64)row_group[row] * pairs.n + row_group[column]] : -1;
             real = component_pair >= 0 &&
                    half <= rounded(slack_of(radius[row] + threshold[component_pair], tile_error[column / COLUMNS]));
         }
