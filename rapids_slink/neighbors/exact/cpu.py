@@ -526,7 +526,7 @@ def comes_before_last(ids, weights, i, id_, weight):
 
 @njit(cache=True)
 def insert(ids, weights, i, id_, weight):
-    """Put (weight, id) into the sorted list i, dropping its last."""
+    """Put (weight, id) into the sorted list i, and drop the list's last entry."""
     at = ids.shape[1] - 1
     while at > 0 and comes_before(weight, id_, weights[i, at - 1], ids[i, at - 1]):
         ids[i, at], weights[i, at] = ids[i, at - 1], weights[i, at - 1]
@@ -547,10 +547,10 @@ _kernel = njit(nogil=True, error_model="numpy", no_cpython_wrapper=True)
 
 @intrinsic
 def weigh(typing_context: Any, formula: Any, x: Any, rows: Any, y: Any, points: Any, tile: Any) -> Any:
-    """Set tile.total[i, j] to the surrogate distance of rows rows[i] of x and points[j] of y: the kernel for x's type.
+    """Set tile.total[i, j] to the surrogate distance of row rows[i] of x and point points[j] of y.
 
-    `formula` is `Metric.cpu_formula`; rows and points are int32. A function around the kernels would take as long to
-    compile as they do.
+    The type of x chooses the kernel. `formula` is `Metric.cpu_formula`; rows and points are int32. A function around
+    the kernels would take as long to compile as they do.
     """
     kernel, dtype = weigh_values, x.dtype
     if isinstance(formula, types.NamedUniTuple):
