@@ -372,8 +372,8 @@ def without_text(
     X: Any, types: list[Any], metric: Metric, missing_values: Collection[Any], codes: Codes | None, name: str
 ) -> tuple[Any, Any]:
     """Return a frame with numbers in place of text and categories, and which of its columns were changed, (d,) bool.
-`types` are those of its columns. Returns X itself and None if no column holds text or categories. Values count as
-`as_read` says. NaN stands for nulls and for `missing_values`. Equal values of a column have equal `codes`, and
+
+    `types` are those of its columns. Returns X itself and None if no column holds text or categories. Values count as
     `as_read` says. NaN stands for nulls and for `missing_values`. Equal values of a column have equal `codes`, and
     hamming needs no more than that. Codes of further columns and values are added to `codes`. If it is None, each text
     must be a number. Only hamming takes categories.
