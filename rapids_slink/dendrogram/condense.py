@@ -291,9 +291,9 @@ def _allowed(tree: Condensed, rule: Rule) -> np.ndarray:
 
 
 def _heights(rate: np.ndarray) -> np.ndarray:
-    """Return the heights of some λ, 1 / λ.
+    """Return 1 / λ, the height that each λ stands for.
 
-    They are two roundings away from the heights of the merges. The package hdbscan compares the same values.
+    These are two roundings away from the heights of the merges. The package hdbscan compares the same values.
     """
     with np.errstate(divide="ignore", over="ignore"):
         return 1 / rate

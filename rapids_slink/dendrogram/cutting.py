@@ -65,13 +65,13 @@ METHODS = ("kernel", "merge")
 WIDEST_GAP = "widest_gap"
 #: Below this many rows a cluster of one row is not taken for an outlier.
 FEW_ROWS = 100
-#: Names of parameters of a cut in other packages, and the names here.
+#: Names of parameters of a cut in other packages, and the names that these have here.
 MEANINGS = {
     "t": "distance_threshold", "h": "distance_threshold", "height": "distance_threshold",
     "threshold": "distance_threshold", "eps": "distance_threshold", "cut_distance": "distance_threshold",
     "k": "n_clusters", "maxclust": "n_clusters", "min_size": "min_cluster_size",
 }  # fmt: skip
-#: Clusters are outliers if one cluster has this share of the rows, and most others have one row.
+#: A cut warns of outliers if one cluster has this share of the rows, and most others have one row.
 MOST_ROWS = 0.95
 #: The sides at which a range up to a threshold is closed: "left" keeps merges below it, "right" also those at it.
 CLOSED = ("left", "right")
@@ -568,7 +568,7 @@ def check_linkage(linkage: Any, n: int, device: Device, is_forest: bool = False)
     children, number = xp.concatenate((left_child, right_child)), xp.arange(2 * m, dtype="int32")
     place = xp.empty(n + m, "int32")
     place[children] = number
-    if not all_true(place[children] == number):  # one of two equal ids has lost its place
+    if not all_true(place[children] == number):  # an id that comes twice has taken another's position
         raise ValueError("the linkage merges some cluster twice")
     height = column_values(linkage["height"], device)
     if not all_true(height[1:] >= height[:-1]):
@@ -753,7 +753,7 @@ class GroupedCut(ClusterRule):
         return replace(flat, frames=frames)
 
     def _of_large(self, merges: PreallocatedFrame, labels: Array, n: int, xp: Any) -> tuple[Array, Array]:
-        """Return the number of each group's clusters that have a label, and the least of these labels or `OUTLIER`."""
+        """Return how many labelled clusters each group has, and the least of these labels, or `OUTLIER`."""
         group = xp.zeros(n, "int32")
         for side in ("left", "right"):  # rows in no merge have no label
             leaf = merges.columns[side] < n
@@ -844,7 +844,7 @@ def write_labels(rules: list[StableClusters], merges: PreallocatedFrame, n: int,
 
 
 def large_clusters(labels: Array, count: int, parameters: CutParameters, xp: Any) -> FlatClusters:
-    """Return those of `count` clusters with labels 0..count-1 that have at least the smallest size, labelled anew."""
+    """Return the clusters of labels 0 to count - 1 that have at least the smallest size, labelled anew."""
     least, max_size = parameters.min_cluster_size or 1, parameters.max_cluster_size
     labels = without_small(labels, least, None, xp)
     large = number_of_clusters(labels, None if least > 1 else count)
@@ -854,5 +854,5 @@ def large_clusters(labels: Array, count: int, parameters: CutParameters, xp: Any
 
 
 def number_of_clusters(labels: Array, n_clusters: Any) -> int:
-    """Return the number of clusters of a cut: `n_clusters`, or the number of labels 0..k-1 if that is None."""
+    """Return the number of clusters of a cut: `n_clusters` or, if that is None, the number of labels."""
     return int(labels.max()) + 1 if n_clusters is None else int(n_clusters)

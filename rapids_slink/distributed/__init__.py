@@ -6,8 +6,8 @@
 `cluster.py` runs tasks on the workers and decides who does what. Two blocks whose rows are all farther apart than
 `max_distance` have no tree together (`Boxes` of within.py).
 
-Pairs within a distance are those of each two blocks that may be near each other (within.py): each two meet once, and a
-partition of pairs is made for each block. Groups of rows have their trees where their partitions are (trees.py).
+For pairs within a distance any two blocks that may be near each other meet once (within.py), and a partition of pairs
+is made for each block. Groups of rows have their trees where their partitions are (trees.py).
 
 The results have the bits of one device, whatever the partitions and the workers are.
 """
@@ -114,7 +114,7 @@ def fit(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
 
 
 def count_blocks(run: Run, points: Partitions) -> int:
-    """Return the number of blocks: few for each worker, of as many rows as it can hold; one where a tree searches."""
+    """Return the number of blocks: few for each device, of as many rows as fit; one where a tree searches."""
     n, settings, wanted, blocks = points.n_rows, points.settings, 1, forced().blocks
     if blocks:
         return min(blocks, n)

@@ -1,4 +1,4 @@
-"""A run on a Dask cluster: the names of its tasks, its futures, what a task does around its work, and who does it.
+"""A call on a Dask cluster: the names of its tasks, its futures, what a task does around its work, and who does it.
 
     with Run() as run:
         trees = [run.task("tree", pair_tree, settings, a, b, index=(i, j)) for ...]
@@ -56,7 +56,7 @@ class Run:
             self.client: Client = default_client()
         except ValueError as error:
             raise RuntimeError(NO_CLIENT) from error
-        self.token = uuid4().hex[:12]  # no other run's tasks have these names
+        self.token = uuid4().hex[:12]  # no other call's tasks have these names
         self.futures: WeakSet[Future] = WeakSet()
         self.sent_before = self._bytes_sent()
         self.workers = hosts_in_turn(sorted(self.sent_before))
@@ -126,11 +126,11 @@ class Run:
         return self.workers[i] if self.workers else None
 
     def devices(self, gpu: bool) -> int:
-        """Return the number of GPUs, or of hosts, in the cluster: a task uses a whole one."""
+        """Return the number of the cluster's GPUs, or of its hosts on CPUs: a task uses a whole one."""
         return max(1, len(self.workers) if gpu else len({urlsplit(worker).hostname for worker in self.workers}))
 
     def counts(self) -> dict[str, int]:
-        """Return counts for a report: the workers, and the bytes that they sent to one another since the run began."""
+        """Return counts for a report: the workers, and the bytes that they sent to one another since the call began."""
         before, now = self.sent_before, self._bytes_sent()
         return {"workers": len(now), "bytes_moved": sum(now[worker] - before.get(worker, 0) for worker in now)}
 
@@ -140,7 +140,7 @@ class Run:
 
 
 def hosts_in_turn(workers: Sequence[str]) -> list[str]:
-    """Return the addresses in turn by host: the first of each host before the second of any."""
+    """Return the addresses such that the first of each host comes before the second of any host."""
     seen, ranked = Counter[str | None](), []
     for worker in workers:
         host = urlsplit(worker).hostname
@@ -169,7 +169,7 @@ def on_worker(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def work(function: Callable[..., Any], device: Device, settings: Settings, *args: Any) -> Any:
-    """Return ``function(device, settings, *args)``, called in a run: its memory is given back except the result."""
+    """Return ``function(device, settings, *args)``, called in a run: all memory except the result is given back."""
     with run_scope(device, memory_of_task(settings, device)):
         result = _each(function(device, settings, *args), device, _copy_out)
         device.synchronize()
@@ -239,7 +239,7 @@ TEST_SECONDS = 4e-15
 def wanted_blocks(n: int, d: int, workers: int, device: str, seconds_moved: float = 0.0) -> int:
     """Return the smallest number of blocks that takes little longer than the best, for n rows of d features.
 
-    `workers` is the number of GPUs, or of hosts if these compute. A row takes `seconds_moved` to get to another worker
+    `workers` is the number of GPUs, or of hosts if CPUs compute. A row takes `seconds_moved` to get to another worker
     while other workers get rows, too.
     """
     max_blocks = min(MAX_BLOCKS, int(n * sqrt(d / MIN_BLOCK_WORK[device])))
@@ -251,7 +251,7 @@ def wanted_blocks(n: int, d: int, workers: int, device: str, seconds_moved: floa
 
 
 def expected_time(blocks: int, workers: int) -> float:
-    """Return the time of the lists and the pairs' trees, as a share of the time of one worker with all rows."""
+    """Return the time of the lists and of the pairs' trees, as a share of one worker's time for all rows."""
     n_pairs = blocks * (blocks - 1) // 2
     kept, pairs = blocks_of_workers(blocks, workers, n_pairs), pairs_of_each(n_pairs, workers)
     return max(k + 2 * p for k, p in zip(kept, pairs, strict=True)) / blocks**2

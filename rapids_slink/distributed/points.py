@@ -51,7 +51,7 @@ class Layout:
     """How rows are spread over the partitions of a collection."""
 
     sizes: list[int]  # rows of each partition
-    #: a task's list of indices and the place there, for each partition of a frame
+    #: for each partition of a frame: a task whose result is a list of indices, and the position of its index there
     index: list[tuple[Future, int]] | None
     divisions: tuple[Any, ...]  # Dask's; all are None if they are not known; empty for an array
     output: OutputKind  # the kind of the partitions
@@ -137,7 +137,7 @@ def model_attributes(
 ) -> dict[str, Any]:
     """Return the attributes of a model of collections, from the results of a run's last task.
 
-    `shape` is (n, d), and `names` are those of the columns. The time that no stage took is that of the stage "cluster".
+    `shape` is (n, d), and `names` are those of the columns. Time that no stage took is that of the stage "cluster".
     """
     fitted = attributes(run, results, layout)
     sizes = size_attributes(*shape, fitted.pop("components", 1), names)
@@ -153,7 +153,7 @@ def _frame_of(results: dict[str, Any], name: str, output: OutputKind | None) -> 
 
 
 def _described(results: dict[str, Any]) -> tuple[str, dict[str, tuple[Any, tuple[Any, Any] | None]]]:
-    """Return the worker that holds the results, and each result without rows and with divisions if it has any."""
+    """Return the worker that holds the results, and each result's empty form, with its divisions if it has any."""
     return get_worker().address, {
         name: (value[:0], _divisions(value)) if library_of(value) else (value, None) for name, value in results.items()
     }
@@ -177,7 +177,7 @@ def without_values(n: int, device: Device) -> Points:
 
 
 def gathered(run: Run, X: Any, columns: Sequence[str], name: str) -> Future:
-    """Gather some columns of all partitions of a frame collection, the argument `name`, into one frame on a worker."""
+    """Gather some columns of all partitions of a frame collection into one frame on a worker; errors call it `name`."""
     parts, _ = run.partitions(partitions_of(X))
     return run.task(f"{name}-whole", _concat, parts, pd.Index(columns), name)
 
@@ -266,7 +266,7 @@ class Blocks:
 
 
 def read_points(run: Run, X: Any, settings: Settings, name: str = "X") -> Partitions:
-    """Read the points of a Dask collection, the argument `name`; the workers check them."""
+    """Read the points of a Dask collection; the workers check them. Errors call it `name`."""
     if X.ndim != 2:
         raise ValueError(dimension_error(X, name))
     keys = [] if settings.groups is None else settings.groups.groups
@@ -409,7 +409,7 @@ def make_blocks(run: Run, points: Partitions, count: int, name: str = "block", n
 
 
 def rows_between(points: Partitions, first: int, last: int) -> dict[int, dict[int, tuple[int, int, int]]]:
-    """Return the rows from `first` to `last` by group: each partition's place in the group, and which of its rows."""
+    """Return the rows from `first` to `last` by group of partitions: each partition's position there, and its rows."""
     sizes, stops = points.layout.sizes, np.cumsum(points.layout.sizes).tolist()
     rows = {
         g: {

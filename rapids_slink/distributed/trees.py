@@ -63,7 +63,7 @@ from rapids_slink.spanning_tree.ways import estimate_groups, forest_of_groups, t
 
 #: The number of trees whose edges are put together at a time.
 TREES_AT_ONCE = 8
-#: The columns of a pair's tree that are those of `EDGE_TYPES` in the tree of all rows.
+#: The columns of a pair's tree that become those of `EDGE_TYPES` in the tree of all rows.
 DISTANCE_COLUMNS = ("src", "dst", "distance")
 
 
@@ -159,7 +159,7 @@ def lists_within_blocks(own: Sequence[Any], device: Device) -> PartLists | None:
 def pair_tree(
     device: Device, settings: Settings, parts: list[tuple[Array, Array, Any]], starts: list[int], within: list[bool]
 ) -> dict[str, Any]:
-    """Return edges of the tree of the points of one or two blocks, numbered among all points, and its report's counts.
+    """Return the tree's edges for one or two blocks of points, numbered among all points, and its report's counts.
 
     `parts` are the rows, core distances and lists of each block. The edges between the blocks are kept, and those
     within a block if its entry of `within` is true.
@@ -409,7 +409,7 @@ def _groups_of(run: Run, points: Partitions) -> tuple[list[Any], Any, list[list[
 
 
 def _filled_partitions(points: Partitions) -> list[tuple[int, Any, int, str | None]]:
-    """Return the partitions with rows: number, the task that read it, its place there, and who holds that."""
+    """Return the partitions with rows: number, the task that read it, its position there, and who holds that."""
     filled = [
         (p, read, i, holder)
         for group, read, holder in points.read
@@ -475,7 +475,7 @@ def _rows_that_meet(
     at: int,
     through_host: bool,
 ) -> tuple[Any, np.ndarray, np.ndarray]:
-    """Return the values, groups and numbers of a partition's rows that go to a meeting, or that stay."""
+    """Return the values, groups and numbers of a partition's rows that go to meeting `at`, or that stay if it is -1."""
     group = groups["numbers"][place][table[0]]
     rows = np.flatnonzero(groups["meeting"][group] == at)
     values = read["values"][i]

@@ -93,21 +93,21 @@ class Items(Protocol):
 
     @property
     def distance_type(self) -> np.dtype:
-        """Return the type of the distances of `distances_of_rows`: float64 or, of strings, small integers."""
+        """Return the type of the distances of `distances_of_rows`: float64 or, for strings, small integers."""
         return np.dtype("float64")
 
     @property
     def errors(self) -> Array | None:
-        """Return the most by which the square of an item's distance is above that of its lower bound, (n,) float64.
+        """Return by how much the square of an item's distance is above that of its lower bound at most, (n,) float64.
 
-        None if `distances_of_rows` returns no bounds but distances.
+        It is None if `distances_of_rows` returns distances and no bounds.
         """
         return None
 
     def distances_of_rows(self, rows: Array, points: slice) -> Array:
         """Return the distances of some items, (m,) int32, from a range of items, (m, p), or lower bounds on them.
 
-        All are of one class.
+        All items are of one class.
         """
         ...
 

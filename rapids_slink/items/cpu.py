@@ -2,7 +2,7 @@
 
 Edits of strings are found by bit-parallel columns (Myers, JACM 1999, as Hyyrö 2003 has them): 64 characters of the
 shorter string are a word, whose bits are the differences of a column of the table from one row to the next. Longer
-strings take a word after the other, each of which reads what the one above it leaves at its lower edge.
+strings take one word after the other, each of which reads what the word above it leaves at its lower edge.
 
 Sums over sparse rows are float64, term by term in the order of the columns, as `rows.cu` has them.
 """
@@ -19,13 +19,13 @@ from rapids_slink.runtime.cuda import constant
 from rapids_slink.runtime.device import CPU, Array
 from rapids_slink.runtime.threads import chunks_for_cores, for_each_chunk
 
-#: A thread's least share: strings or pairs of strings, sets, sparse rows, and pairs of sets or of sparse rows.
+#: A thread's least share of work: strings or their pairs, sets, sparse rows, and pairs of sets or of sparse rows.
 LEAST_STRINGS, LEAST_SETS, LEAST_ROWS, LEAST_PAIRS = 2**12, 2**6, 2**8, 2**10
 #: An odd number and its inverse modulo 2⁶⁴.
 FACTOR = constant("items/strings.cu", "FACTOR")
 INVERSE = pow(FACTOR, -1, 2**64)
 WORD = constant("items/strings.cu", "WORD")
-#: Strings that others pass together, and a cutoff above every number of edits.
+#: The strings that a string passes at once, and a cutoff above every number of edits.
 LANES, NO_CUTOFF = 128, 2**62
 #: A search for one element in a longer row takes as much time as this number of steps of a merge.
 SEARCH_STEPS = 32
@@ -56,7 +56,7 @@ def edits(strings: Any, src: np.ndarray, dst: np.ndarray, cutoff: int) -> np.nda
 
 
 def edits_of_rows(strings: Any, rows: np.ndarray, points: slice) -> np.ndarray:
-    """Return the numbers of edits of some strings from a range of them, (m, p), of `Strings.distance_type`."""
+    """Return the numbers of edits between some strings and a range of strings, (m, p), of `Strings.distance_type`."""
     out = np.empty((rows.size, points.stop - points.start), strings.distance_type)
     masks = np.zeros((max(1, strings.n_characters), LANES), np.uint32 if strings.longest <= WORD // 2 else np.uint64)
     alone, edge = np.zeros(len(masks), np.uint64), np.empty(strings.longest, np.int8)
@@ -69,13 +69,13 @@ def edits_of_rows(strings: Any, rows: np.ndarray, points: slice) -> np.ndarray:
 
 
 def differences_of_rows(strings: Any, rows: np.ndarray, points: slice) -> np.ndarray:
-    """Return in how many places some strings differ from a range of them, all equally long, as `edits_of_rows` does."""
+    """Return at how many positions some strings differ from each of a range, all equally long; see `edits_of_rows`."""
     numbers = np.arange(points.start, points.stop, dtype=np.int32)
     return distances_between(strings.table, rows, numbers, METRICS["hamming"]).astype(strings.distance_type)
 
 
 def differences(strings: Any, src: np.ndarray, dst: np.ndarray, cutoff: int) -> np.ndarray:
-    """Return in how many places each pair differs, (m,) float64, infinite above `cutoff` and for different lengths."""
+    """Return at how many positions each pair differs, (m,) float64, infinite above `cutoff` or for unequal lengths."""
     distance = np.empty(src.size)
 
     def work(part: slice) -> None:
@@ -104,7 +104,7 @@ def copy_strings(strings: Any, rows: np.ndarray, starts: np.ndarray, codes: np.n
 def make_keys(strings: Any, rows: slice, deleted: int, first: np.ndarray, item: np.ndarray, key: np.ndarray) -> None:
     """Write each hash that a string of a range has after up to `deleted` deletions.
 
-    If only equally long strings are compared, it is each that the string has without `deleted` of its places, or
+    If only equally long strings are compared, it is each that the string has without `deleted` of its positions, or
     without all if it has fewer. The hashes of the i-th string are in `key` from `first[i]` on, and its row is beside
     each of them in `item`.
     """
@@ -119,7 +119,7 @@ def make_keys(strings: Any, rows: slice, deleted: int, first: np.ndarray, item: 
 def project_strings(strings: Any, ones: int, buckets: int, bits: int) -> np.ndarray:
     """Return the projection of each string, (n, bits / 8) uint8.
 
-    The bits are counts of characters in buckets, up to `ones` in each. For 0 ones they are places with their
+    The bits are counts of characters in buckets, up to `ones` in each. For 0 ones they are positions with their
     characters.
     """
     values = np.zeros((len(strings), bits // 8), np.uint8)
@@ -135,7 +135,7 @@ def project_strings(strings: Any, ones: int, buckets: int, bits: int) -> np.ndar
 def _edits(codes, starts, src, dst, cutoff, masks, edge, distance):
     """Write the number of edits of each pair.
 
-    `masks`, of zeros, has room for a word of each character, and `edge` for a byte of each place.
+    `masks`, of zeros, has room for a word of each character, and `edge` for a byte of each position.
     """
     for pair in range(src.size):
         distance[pair] = _edits_of_pair(codes, starts, src[pair], dst[pair], cutoff, masks, edge)
@@ -160,7 +160,7 @@ def _edits_of_pair(codes, starts, src, dst, cutoff, masks, edge):
 
 @njit(nogil=True, cache=True)
 def _edits_of_rows(codes, starts, rows, first, masks, alone, edge, out):
-    """Write the numbers of edits of up to `LANES` strings from those from `first` on, in a column for each.
+    """Write how many edits up to `LANES` strings are from each string from `first` on: a column of `out` for each lane.
 
     A lane has a string of up to a word, and the others pass all lanes a character at a time, as in `_columns`. The last
     column of the table begins with their length, and its steps are the bits of both words. Longer strings take a pair
@@ -271,7 +271,7 @@ def _differences(codes, starts, src, dst, cutoff, distance):
 
 @njit(nogil=True, cache=True)
 def _sum_of_string(codes, begin, end):
-    """Return the sum of a string's characters, each times the power of its place."""
+    """Return the sum of a string's characters, each times the power of its position."""
     total, power = ZERO, ONE
     for i in range(begin, end):
         total += np.uint64(codes[i] + 1) * power
@@ -281,7 +281,7 @@ def _sum_of_string(codes, begin, end):
 
 @njit(nogil=True, cache=True)
 def _hash_strings(codes, starts, first, seed, hashes):
-    """Write the hash of each string: the sum of the hashes of its characters with their places."""
+    """Write the hash of each string: the sum of the hashes of its characters with their positions."""
     salt = mixed(seed)
     for k in range(hashes.size):
         total = ZERO
@@ -420,7 +420,7 @@ def _put_bits(starts, elements, width, fit, first, last, words, ones):
 
 @njit(nogil=True, cache=True)
 def _place(values, value, begin, end):
-    """Return the place of the first of ascending values that is not below a value."""
+    """Return the position of the first of ascending values that is not below a value."""
     while begin < end:
         middle = (begin + end) // 2
         if values[middle] < value:
@@ -478,9 +478,9 @@ def _count_common_of_rows(starts, number, column_starts, holders, rows, first, c
 
 
 def sums_of_rows(stored: Any, rows: np.ndarray, points: slice) -> np.ndarray:
-    """Return what some rows have in common with a range of them, (m, p).
+    """Return what some rows have in common with each of a range of rows, (m, p).
 
-    Of sets it is the number of elements, int32, and of sparse rows the dot product, float64.
+    For sets it is the number of elements, int32, and for sparse rows the dot product, float64.
     """
     shape, number, holders = (rows.size, points.stop - points.start), stored.column_numbers, stored.holders
     if stored.values is None:
@@ -624,7 +624,7 @@ def put_least(
     distance: np.ndarray, rows: np.ndarray, groups: tuple[Array, Array], core: Array, upper: np.ndarray,
     ids: np.ndarray, weights: np.ndarray,
 ) -> None:  # fmt: skip
-    """Insert the points of other groups into the lists of some rows, by their distances, (m, n); see `SearchTask`."""
+    """Insert the points of other exclusion ids into the lists of rows, by their distances, (m, n); see `SearchTask`."""
     row_group, point_group = groups
     _insert_rows(distance, rows, row_group, point_group, NO_CORE if core is None else core, upper, ids, weights)
 

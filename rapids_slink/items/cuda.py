@@ -69,7 +69,7 @@ def steps(strings: Any) -> float:
 
 
 def edits_of_rows(strings: Any, rows: Array, points: slice) -> Array:
-    """Return the numbers of edits of some strings from a range of them, (m, p), of `Strings.distance_type`."""
+    """Return the numbers of edits between some strings and a range of strings, (m, p), of `Strings.distance_type`."""
     (words, mask), (m, p) = _words(strings), (rows.size, points.stop - points.start)
     shared_memory = strings.n_characters * words * WARP * mask.itemsize
     if words > MOST_WORDS or shared_memory > MIN_SHARED_MEMORY:
@@ -84,7 +84,7 @@ def edits_of_rows(strings: Any, rows: Array, points: slice) -> Array:
 
 
 def differences_of_rows(strings: Any, rows: Array, points: slice) -> Array:
-    """Return in how many places some strings differ from a range of them, as `edits_of_rows` does."""
+    """Return at how many positions some strings differ from each of a range of strings, as `edits_of_rows` does."""
     return _pair_by_pair(strings, differences, rows, points)
 
 
@@ -103,7 +103,7 @@ def _words(strings: Any) -> tuple[int, np.dtype]:
 
 
 def differences(strings: Any, src: Array, dst: Array, cutoff: int) -> Array:
-    """Return in how many places each pair differs, (m,) float64, infinite above `cutoff` and for different lengths."""
+    """Return at how many positions each pair differs, (m,) float64, infinite above `cutoff` or for unequal lengths."""
     distance = cp.empty(src.size)
     launch(STRINGS, "count_differences", src.size, strings.codes, strings.starts, src, dst, src.size, cutoff, distance)
     return distance
@@ -162,7 +162,7 @@ def hash_rows(rows: Any, seed: int) -> Array:
 
 
 def sums_of_rows(stored: Any, rows: Array, points: slice) -> Array:
-    """Return what some rows have in common with a range of them, (m, p), as `cpu.sums_of_rows` does."""
+    """Return what some rows have in common with each of a range of rows, (m, p), as `cpu.sums_of_rows` does."""
     (m, p), holders = (rows.size, points.stop - points.start), stored.holders
     more: tuple[Any, ...] = ()
     name, dtype, width = "count_all_common", "int32", constant(ROWS, "COUNTED")

@@ -1,5 +1,5 @@
-// The edits of all pairs of strings. A lane has a string of up to WORDS words of MASK, and the others pass a character at a
-// time: the columns of cpu.py, all words of one before the next.
+// The edits of all pairs of strings. A lane has a string of up to WORDS words of MASK, and the other strings pass it a character at
+// a time: the columns of cpu.py, all words of a column before the next.
 #include "runtime/include/threads.cuh"
 
 #ifndef MASK

@@ -13,7 +13,7 @@
 constexpr int THREADS = 256, WARPS = THREADS / WARP;
 constexpr int COUNTED = 512, SUMMED = 384;  // rows of a warp, whose counts or sums are in shared memory
 
-// The place of the first of ascending numbers that is not below a number.
+// The position of the first of ascending numbers that is not below a number.
 template <class T> __device__ long long place_of(T number, const T* __restrict__ numbers, long long begin, long long end) {
     while (begin < end) {
         long long middle = (begin + end) / 2;
@@ -26,7 +26,7 @@ template <class T> __device__ long long place_of(T number, const T* __restrict__
 __device__ word bits_of(float x) { return __float_as_uint(x); }
 __device__ word bits_of(double x) { return __double_as_longlong(x); }
 
-// A number for each of n rows, the sum of its entries' hashes. A warp a row.
+// Writes a number for each of n rows, the sum of its entries' hashes. A warp a row.
 extern "C" __global__ void hash_rows(
     const long long* __restrict__ starts, const COLUMN* __restrict__ columns, const VALUE* __restrict__ values, long long n,
     word seed, word* __restrict__ out) {
@@ -39,7 +39,7 @@ extern "C" __global__ void hash_rows(
     if (threadIdx.x % WARP == 0) out[i] = total + seed;
 }
 
-// Whether two rows have the same entries. A thread a pair.
+// Tells whether two rows have the same entries. A thread a pair.
 extern "C" __global__ void equal_rows(
     const long long* __restrict__ starts, const COLUMN* __restrict__ columns, const VALUE* __restrict__ values,
     const int* __restrict__ src, const int* __restrict__ dst, long long m, long long d, bool* __restrict__ out) {
@@ -54,7 +54,7 @@ extern "C" __global__ void equal_rows(
 
 // --- Sets -------------------------------------------------------------------------------------------------------------------
 
-// The words of n sets are zero before. A warp a set.
+// Writes rows of bits, in words that are zero before. A warp a set.
 extern "C" __global__ void put_bits(
     const long long* __restrict__ starts, const COLUMN* __restrict__ columns, long long n, int width, bool fit, word* words,
     long long* __restrict__ ones) {
@@ -72,7 +72,7 @@ extern "C" __global__ void put_bits(
     if (lane == 0) ones[i] = count;
 }
 
-// Each element of the smaller set is looked for in the larger one. A warp a pair.
+// Counts common elements: each of the smaller set is looked for in the larger one. A warp a pair.
 extern "C" __global__ void count_common(
     const long long* __restrict__ starts, const COLUMN* __restrict__ columns, const VALUE* __restrict__ values,
     const int* __restrict__ src, const int* __restrict__ dst, long long m, long long d, long long* __restrict__ common) {
@@ -104,7 +104,7 @@ __device__ __forceinline__ void merge(
     }
 }
 
-// Even and odd columns are summed separately; of an odd number the last column is added at the end. A thread a pair.
+// Dot products. Even and odd columns are summed separately; an odd last column is added at the end. A thread a pair.
 extern "C" __global__ void dot_products(
     const long long* __restrict__ starts, const COLUMN* __restrict__ columns, const VALUE* __restrict__ values,
     const int* __restrict__ src, const int* __restrict__ dst, long long m, long long d, double* __restrict__ out) {
@@ -120,7 +120,7 @@ extern "C" __global__ void dot_products(
     out[p] = plus(plus(even, odd), lone);
 }
 
-// A thread a pair.
+// Squared distances. A thread a pair.
 extern "C" __global__ void squared_distances(
     const long long* __restrict__ starts, const COLUMN* __restrict__ columns, const VALUE* __restrict__ values,
     const int* __restrict__ src, const int* __restrict__ dst, long long m, long long d, double* __restrict__ out) {

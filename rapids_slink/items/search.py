@@ -100,7 +100,7 @@ def kind_of(metric: Metric, *inputs: Any) -> type[Items] | None:
 
 
 class Costs(NamedTuple):
-    """About how many nanoseconds each kind of work takes, on two cores or on an H100."""
+    """Nanoseconds that each kind of work takes, about, on two cores or on an H100."""
 
     key: float  # to make a key, to sort it and to read it
     pair: float  # to compare a pair of items
@@ -118,7 +118,7 @@ class Distinct:
     items: Items
     copies: Copies
     of_row: Array  # (n,) int32: the distinct item of each row
-    groups: Groups  # of the distinct items
+    groups: Groups  # the users' groups of the distinct items
 
     @cached_property
     def rows(self) -> Groups:
@@ -327,10 +327,10 @@ def all_distances(items: Items) -> Array:
 
 
 class RowSearch(Search):
-    """The nearest of all items from the `first` one on, for rows of which the distances from all of them are computed.
+    """The nearest of all items from the `first` one on, for rows whose distances from all of these are computed.
 
-    All items are of one class. Lower bounds on the distances give each row a bound: that of its nearest by the lower
-    bounds. Every pair within it is compared.
+    All items are of one class. Lower bounds on the distances give each row a bound: the distance of its nearest item by
+    the lower bounds. Every pair within it is compared.
     """
 
     is_over_all_pairs = True
@@ -383,9 +383,9 @@ def rows_at_a_time(items: Items, n: int) -> int:
 def pairs_of_ranges(
     first: Array, count: Array, device: Device, progress: bool | str = False
 ) -> Iterator[tuple[Array, Array]]:
-    """Yield each owner with each place of its range, int64, some pairs at a time.
+    """Yield each owner with each position of its range, int64, some pairs at a time.
 
-    Owner i has the `count[i]` places from `first[i]` on; both arrays are (m,).
+    Owner i has the `count[i]` positions from `first[i]` on; both arrays are (m,).
     """
     xp, total, capacity, begin = device.xp, int(count.sum()), room(device), 0
     ends = xp.cumsum(count, dtype="int64")
@@ -503,7 +503,7 @@ def nearest_items(
 
 
 def _near_pairs(distinct: Distinct, is_query: Array, first_row: Array, limit: float, k: int) -> Iterator[Pairs]:
-    """Yield pairs of a query and an item of which there are rows, with their distances.
+    """Yield pairs of a query and an item that has rows of its own, with their distances.
 
     All pairs within the limit are among them or, for each query, the k first by distance and first row. `first_row`,
     (n,), is -1 for items without rows.
@@ -571,7 +571,7 @@ def _list_infinite(nearest: Array, asked: Array, item_group: Array, point_group:
 
 #: The most bytes of the distances that a CPU stores, and the share of the free memory that they take at most.
 MAX_BYTES, MATRIX_SHARE = 2**30, 1 / 2
-#: How often a GPU reads a row of stored distances for its core distance at most.
+#: The most times that a GPU reads a row of stored distances for its core distance.
 MOST_SAMPLES = 2**8
 #: How many edges wait before the forest is found anew, and the bytes that each takes then.
 WAITING, WAITING_BYTES = 2**22, 64
@@ -608,13 +608,13 @@ def forest_of_items(
 
 
 class _Growing:
-    """The minimum spanning forest of distinct items, by the edges that were added, and core distances."""
+    """The minimum spanning forest of distinct items, from the edges added so far, and their core distances."""
 
     def __init__(self, distinct: Distinct, limit: float, progress: bool | str, report: Report) -> None:
         self.distinct, self.limit, self.progress, self.report = distinct, limit, progress, report
         self.items, self.groups, self.device = distinct.items, distinct.groups, distinct.items.device
         self.xp, self.n = self.device.xp, len(distinct.items)
-        self.counts = distinct.copies.counts(self.xp) + 1  # how many equal rows each item stands for
+        self.counts = distinct.copies.counts(self.xp) + 1  # the number of equal rows that each item stands for
         self.forest = PreallocatedFrame.empty(self.device, 0, EDGE_TYPES)
         #: zero without `samples`; infinite, or above the limit, for an item with too few others within it
         self.core = self.xp.zeros(self.n)
@@ -717,7 +717,7 @@ class _Growing:
         self._add(parts)
 
     def _add(self, parts: Iterable[Pairs]) -> None:
-        """Add edges, each of which may come several times; those that are not in the forest are dropped soon."""
+        """Add edges, each of which may come several times. Whenever many wait, only those of their forest are kept."""
         max_waiting = max(4 * self.n, min(WAITING, free_bytes() / 4 / WAITING_BYTES))
         waiting, count = [tuple(self.forest.columns.values())], 0
         with self.report.stage("neighbors", self.device):

@@ -70,8 +70,8 @@ from rapids_slink.runtime.device import CPU, Array, Device, all_true, is_on_gpu,
 OF_BITS = {name: replace(METRICS[name], name=f"bit_{name}", rows=Rows.PACKED) for name in SET_METRICS}
 #: The numbers of bits to which elements may be hashed, and how many rows are sampled to choose one, or the axes.
 WIDTHS, SAMPLE = tuple(2**i for i in range(7, 17)), 128
-#: The time of one step of a merge, and of a pair that shares a key, on a CPU, in words of bits that are compared; and
-#: the words of small sets.
+#: The times of a merge's step and of a pair that shares a key, on a CPU, in words of bits that are compared; and the
+#: words of small sets.
 STEP_WORDS, PAIR_WORDS, LEAST_WORDS = 8.0, 1e3, 4
 #: The most that rounding takes from a number of common elements.
 ROUNDING = 1e-6
@@ -91,7 +91,7 @@ BLOCK, FLOAT32, LEAST_FLOAT32, LEAST = 2**24, 2.0**-23, 2.0**-149, 2.0**-1074
 
 
 class Holders(NamedTuple):
-    """The entries of some rows, column by column."""
+    """The entries of some rows, stored column by column."""
 
     starts: Array  # (c + 1,) int64: where the entries of each number of a column begin; see `column_numbers`
     rows: Array  # (m,) int32, the row of each entry, ascending in each column

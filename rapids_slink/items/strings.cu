@@ -66,7 +66,7 @@ extern "C" __global__ void count_edits(const int* __restrict__ codes, const long
     distance[pair] = value > most ? INFINITE : (double)value;
 }
 
-// distance[i] = in how many places pair i differs, infinite above `most` and for different lengths.
+// distance[i] = at how many positions pair i differs, infinite above `most` and for different lengths.
 extern "C" __global__ void count_differences(const int* __restrict__ codes, const long long* __restrict__ starts, const int* __restrict__ src, const int* __restrict__ dst, long long pairs, int most, double* __restrict__ distance) {
     long long pair = job();
     if (pair >= pairs) return;
@@ -77,14 +77,14 @@ extern "C" __global__ void count_differences(const int* __restrict__ codes, cons
     distance[pair] = m != n || count > most ? INFINITE : (double)count;
 }
 
-// The sum of a string's characters, each times the power of its place.
+// The sum of a string's characters, each times the power of its position.
 __device__ u64 sum_of_string(const int* __restrict__ codes, long long begin, long long end) {
     u64 total = 0, power = 1;
     for (long long i = begin; i < end; i++, power *= FACTOR) total += (u64)(codes[i] + 1) * power;
     return total;
 }
 
-// The sum of the hashes of a string's characters with their places.
+// Writes the sum of the hashes of a string's characters with their positions.
 extern "C" __global__ void hash_strings(const int* __restrict__ codes, const long long* __restrict__ starts, long long n, u64 seed, u64* __restrict__ hashes) {
     long long row = job();
     if (row >= n) return;
@@ -125,7 +125,7 @@ extern "C" __global__ void delete_characters(const int* __restrict__ codes, cons
     }
 }
 
-// Writes the keys of the strings from `first_row` on without `deleted` places, from first[k] on.
+// Writes the keys of the strings from `first_row` on without `deleted` positions, from first[k] on.
 extern "C" __global__ void mask_characters(const int* __restrict__ codes, const long long* __restrict__ starts, long long first_row, long long count, int deleted, const long long* __restrict__ first, int* __restrict__ item, u64* __restrict__ key) {
     long long k = job();
     if (k >= count) return;

@@ -6,14 +6,14 @@ string of Python becomes four bytes a character by one encoding of all strings; 
 
 Keys. Two strings within t edits become the same string by deleting up to t characters of each: of the one those that
 an edit replaces or deletes, of the other those that an edit replaces or inserts. So the strings that deletions of up to
-t characters make are keys. If two equally long strings differ in up to t places, their keys that leave out these places
-are equal: t places of each string are left out in every way.
+t characters make are keys. If two equally long strings differ at up to t positions, their keys that leave these out
+are equal: t positions of each string are left out in every way.
 
 The hash of a string x is Σ (x[i] + 1) rⁱ modulo 2⁶⁴, r odd. Deleting a character divides what follows by r, which is a
 multiplication by the inverse of r, so that a hash with deletions takes a few operations on sums of prefixes.
 
 Projection. For edits characters are hashed into buckets, and a bucket's count in a string is as many ones, up to a
-largest number. An edit changes the counts of up to two buckets by one. For differing characters a place with its
+largest number. An edit changes the counts of up to two buckets by one. For differing characters a position with its
 character sets one bit, so one difference changes up to two bits. Both ways hamming's distance of the bits is at most
 2t: what a largest count and shared bits hide only makes it smaller.
 """
@@ -33,11 +33,11 @@ from rapids_slink.points.output import OutputKind, column_names, is_dataframe, l
 from rapids_slink.report import counted, listed
 from rapids_slink.runtime.device import CPU, Array, Device, is_on_gpu
 
-#: For more deletions strings are searched by their projections, or a GPU stores all distances, if they take at most
+#: With more deletions, strings are searched by their projections, or a GPU stores all distances if they take at most
 #: LIMITED_STEPS steps, which are a fifth of a second.
 MOST_DELETED, LIMITED_STEPS = 2, 2**35
 #: The number of buckets of characters. A bucket has up to FEW_ONES to MANY_ONES ones, by the strings' mean length.
-#: Places with their characters are hashed to PLACE_BITS bits.
+#: Positions with their characters are hashed to PLACE_BITS bits.
 BUCKETS, FEW_ONES, MANY_ONES, PLACE_BITS = 32, 4, 32, 256
 LEVENSHTEIN, STRING_HAMMING = ITEM_METRICS["levenshtein"], ITEM_METRICS["string_hamming"]
 #: The largest cutoff that a kernel takes.

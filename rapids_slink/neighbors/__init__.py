@@ -3,9 +3,9 @@
     points ──▶ rows of the metric ──▶ search ──▶ SearchResult: ids and surrogate distances in order, bound reached
     rows.py                           prepare_search
 
-A search solves a `task.SearchTask`: for some rows, find the k nearest points outside the row's group. The k-NN graph is
-the task in which every point is a group; the search of connect has the components for groups and k = 1;
-`nearest_neighbors` has two point sets and no groups.
+A search solves a `task.SearchTask`: for some rows, find the k nearest points whose exclusion ids (`group` in names) are
+not the row's. In the k-NN graph each point has an id of its own. In the search of connect a component has one, and k is
+1. `nearest_neighbors` has two point sets and no exclusion ids.
 
     exact/           surrogate distances in float64, and lists of the least
     filter/          tests in low precision that rule pairs out: matrix products, fused on a GPU; float32 terms
@@ -71,7 +71,7 @@ MAX_FRAME_ROWS = 2**31 - 1
 DEFAULT_NEIGHBORS = 8
 #: Bytes of a value while a CPU looks for codes, beside the rows that it reads.
 CODING_BYTES = 28
-#: The same while it wraps coordinates into a box.
+#: Bytes of a value while a CPU wraps coordinates into a box.
 WRAPPING_BYTES = 40
 #: Bytes that a point's core distance adds: in the lists, by node, and in the bound of its list.
 CORE_BYTES = 48
@@ -90,9 +90,9 @@ def neighbor_lists(
 ) -> NeighborLists:
     """Return each of the n points' k nearest others, or all others if there are fewer.
 
-    The weights are mutual reachability if `min_samples` is above 1 or core distances are given. `part_lists`, of that
-    length, are known lists within two parts of the points, which are not searched for again. With distances as weights
-    and without known lists, points above `max_weight` are not listed, nor those above the bounds that `bounds_by_lists`
+    The weights are mutual reachability if `min_samples` is above 1 or core distances are given. `part_lists` are known
+    lists of k entries within two parts of the points, which are not searched again. With distances as weights and
+    without known lists, points above `max_weight` are not listed, nor those above the bounds that `bounds_by_lists`
     makes; see `_within`.
     """
     rows = device.xp.arange(n, dtype="int32")
@@ -111,7 +111,7 @@ def neighbor_lists(
 def _within(result: SearchResult, rows: Array, device: Device) -> NeighborLists:
     """Return the lists up to the bounds that a search has reached.
 
-    A row that has fewer neighbours lists itself in the places left: no round takes the edge to itself, since that does
+    A row that has fewer neighbours fills its list up with itself: no round takes the edge to itself, since that does
     not leave the row's component. Every edge from a row to a point that it does not list is above its bound, or comes
     after the last edge within it.
     """
@@ -180,7 +180,7 @@ def prepare_search(
     filter may be chosen by these. If `n` is given, the points are a sample of n, and the search is the one that suits n
     points.
     """
-    n, d, has_numbers = n or len(values), values.shape[1], values.dtype.kind != "u"  # no words, nor a CPU's codes
+    n, d, has_numbers = n or len(values), values.shape[1], values.dtype.kind != "u"  # neither words nor a CPU's codes
     kind = _search_class(n, d, metric, device) if has_numbers else BruteForceSearch
     all_pairs = partial(BruteForceSearch, values, device, report, queries, progress, metric)
     search: Search | None = None
@@ -206,7 +206,7 @@ def search_in_tiles(
     n: int = 0,
     within: float = inf,
 ) -> TileSearch | None:
-    """Return the search in tiles of near points if few pairs of tiles are needed, or if it serves and is prescribed.
+    """Return the search in tiles of near points; None unless few pairs of tiles are needed, or tiles are prescribed.
 
     See `prepare_search`. Clusters that are as wide as they are far apart are connected by the search that `all_pairs`
     makes. If `within` is finite, all points up to that surrogate distance are wanted, otherwise the nearest.
@@ -288,9 +288,9 @@ def _low_dimensional(
 ) -> Search | None:
     """Return the search by a tree, or None if a ball of neighbours touches too many of its nodes.
 
-    Counted are the leaves that a ball touches or, on a GPU, the nodes that a warp visits, over √n: with more the filter
-    takes less time, by bench/NOTES.md. It is also None if a GPU lacks the memory for the tree. The search that
-    `all_pairs` makes may connect the lists of a CPU's tree.
+    What counts are the leaves that a ball touches or, on a GPU, the nodes that a warp visits, over √n: with more of
+    them the filter takes less time, by bench/NOTES.md. It is also None if a GPU lacks the memory for the tree. The
+    search that `all_pairs` makes may connect the lists of a CPU's tree.
     """
     (n, d), itemsize, kind = values.shape, values.dtype.itemsize, tree_class(device)
     if device.is_gpu:

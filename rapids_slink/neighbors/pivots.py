@@ -1,9 +1,9 @@
-"""Blocks of near rows around pivots, of which each two near rows meet in one.
+"""Blocks of near rows around pivots: any two near rows meet in one block.
 
     some rows ──pivots_of──▶ pivots ──deal_out──▶ the block of each row, and the blocks that may have a row near it
 
 Some rows are candidates. Of candidates that are near each other the first is a pivot, so a cluster has one or few.
-A row is in the cell of its nearest pivot, and near pivots make a block. A row also visits each earlier block that may
+A row belongs to its nearest pivot, and near pivots make a block. A row also visits each earlier block that may
 have a row near it. So two near rows of two blocks meet in the earlier one, where the second visits, and a block need
 only be searched by itself. This saves work where the rows have structure. Otherwise the rows visit most blocks, and all
 pairs of rows meet.
@@ -27,22 +27,22 @@ from rapids_slink.metrics import Metric, Rows
 from rapids_slink.neighbors.filter import accumulation_bound
 from rapids_slink.runtime.device import Array, Device, half, to_host
 
-#: One of how many rows is a candidate, so that the products of all candidates take little time beside the search; the
-#: fewest for a block; and the most.
+#: One row in `ROWS_A_CANDIDATE` is a candidate, so that the products of all candidates take little time beside the
+#: search. There are at least `CANDIDATES_A_BLOCK` of them for each block, and at most `MOST_CANDIDATES` in all.
 ROWS_A_CANDIDATE, CANDIDATES_A_BLOCK, MOST_CANDIDATES = 128, 16, 2**19
-#: A candidate is no pivot if an earlier one is about as near: the distance of the nearest mostly is multiplied by this,
-#: and twice the radius added. How many candidates tell the distance of the nearest.
+#: A candidate is no pivot if an earlier one is about as near to it as others are: within `TIMES` the median distance of
+#: `SAMPLED` candidates to their nearest, plus twice the radius.
 TIMES, SAMPLED = 1.25, 2**10
 #: Products that are in memory at a time.
 PRODUCTS = {"cpu": 2**24, "cuda": 2**28}
 #: Rows of lengths beyond these are not scaled.
 LENGTHS = 1e-30, 1e30
-#: The square of a length up to which a row is not long, scaled; unit rows may be a little above 1.
+#: A row whose scaled length has a square up to this is not long; unit rows may be a little above 1.
 NOT_LONG = 1 + 1e-5
 
 
 def radius_of(metric: Metric, max_weight: float, n_features: int, device: Device) -> float | None:
-    """Return a bound of the Euclidean distance of rows up to a surrogate distance, of unit rows for cosine.
+    """Return a bound of the Euclidean distance of two rows within a surrogate distance; for cosine, of unit rows.
 
     It is None if there is no such bound, or on a GPU whose sums of products are not known to be as precise as
     `error_of` says.
@@ -56,13 +56,13 @@ def radius_of(metric: Metric, max_weight: float, n_features: int, device: Device
 
 
 def candidates(n: int, count: int) -> np.ndarray:
-    """Return the numbers of the rows of n, evenly spread, that are candidates for the pivots of a number of blocks."""
+    """Return the numbers of evenly spread rows of n, the candidates for the pivots of `count` blocks."""
     k = min(n, MOST_CANDIDATES, max(n // ROWS_A_CANDIDATE, CANDIDATES_A_BLOCK * count))
     return np.arange(k) * n // k
 
 
 def pivots_of(rows: Array, radius: float, is_cosine: bool, count: int, device: Device) -> Array:
-    """Return pivots of candidates, (k, 2 + d) float32: the number of the block of each, the scale of rows, and the row.
+    """Choose pivots among candidates; return each one's block, the scale of rows, and its row: (k, 2 + d) float32.
 
     They are scaled, in the order of their blocks. There are up to `count` of these, or one if the lengths are extreme.
     """
@@ -81,10 +81,10 @@ def pivots_of(rows: Array, radius: float, is_cosine: bool, count: int, device: D
 
 
 def _leaders(rows: Array, radius: float, device: Device) -> Array:
-    """Return the first candidate that is about as near to each as others, (k,) int32.
+    """Return for each candidate the first that is about as near to it as others are, (k,) int32.
 
-    Rows around two that are nearer would visit each other's block: a row is mostly as far from its pivot as candidates
-    are from each other, of which a sample tells.
+    If two pivots were nearer, rows around them would visit each other's block. A row is mostly as far from its pivot as
+    candidates are from each other, which a sample tells.
     """
     xp, k = device.xp, len(rows)
     squares, number, columns = (rows * rows).sum(axis=1), xp.arange(k, dtype="int32"), _columns(rows, device)
@@ -183,9 +183,9 @@ def _scaled(values: Array, is_cosine: bool, scale: Any, xp: Any) -> Array:
 
 
 def _split(pivots: Array, size: Array, ids: Array, count: int, block: Array, xp: Any) -> None:
-    """Give numbers of blocks to some pivots, halves of halves along the line between two that are far apart.
+    """Give each of some pivots the number of its block: halve them along the line between two far ones, and so on.
 
-    A pivot counts as the `size` of its cell.
+    A pivot counts as many times as rows belong to it, its `size`.
     """
     count = min(count, ids.size)
     if count == 1:

@@ -64,7 +64,7 @@ NO_GROUPS = np.zeros(0, np.int32)
 
 @dataclass(frozen=True)
 class Together:
-    """Which rows of X and of Y belong together."""
+    """Which rows of X and of Y belong together, by a user's groups."""
 
     query_group: Array  # (m,) int32, the group of each row of X, or the number of groups if no row of Y is in it
     point_groups: Groups  # the groups of the rows of Y
@@ -202,7 +202,7 @@ def nearest_neighbors(X: Any, Y: Any, task: NearestTask, device: Device) -> Any:
 
 
 def _lists(both: tuple[Any, Any], k: int, together: Together | None, metric: Metric, device: Device) -> SearchResult:
-    """Return the lists of all queries among the points; `both` holds the queries, then the points.
+    """Return the lists of all queries among the points; `both` holds the queries and the points, in this order.
 
     Raise ValueError if the distance of a query and a point that are compared is not defined.
     """
@@ -246,7 +246,7 @@ def _lists_within_groups(
 ) -> SearchResult:
     """Return the lists of all queries, each among the points of its group.
 
-    Behind them are -1 and infinity if the group has fewer than k.
+    A list whose group has fewer than k points is filled up with -1 and infinity.
     """
     xp, groups = device.xp, together.point_groups
     sizes, starts = np.append(groups.sizes, 0), groups.starts

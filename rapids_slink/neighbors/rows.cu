@@ -9,8 +9,8 @@
 template <class V> __device__ word bits_of(V x) { return __double_as_longlong(plus(widen(x), 0.0)); }  // of -0.0 those of 0.0
 __device__ word bits_of(word x) { return x; }
 
-// A number for each row, or each of some, the same for equal rows: the sum of its values' bits with odd factors, modulo 2⁶⁴. A
-// warp a row.
+// Writes a hash of each row, or of each of some: equal rows have equal hashes. It is the sum of the values' bits with odd factors,
+// modulo 2⁶⁴. A warp a row.
 extern "C" __global__ void hash_rows(
     const VALUE* __restrict__ values, int d, const long long* __restrict__ rows, long long m,
     unsigned long long* __restrict__ hash) {
@@ -29,7 +29,7 @@ extern "C" __global__ void hash_rows(
     if (threadIdx.x % WARP == 0) hash[i] = sum;
 }
 
-// Rows of zeros and ones as words, and their numbers of ones. A warp a row.
+// Writes rows of zeros and ones as words, and their numbers of ones. A warp a row.
 extern "C" __global__ void put_words(
     const VALUE* __restrict__ values, long long n, int d, int width, word* __restrict__ words) {
     long long i = thread_index() / WARP;
@@ -50,7 +50,7 @@ extern "C" __global__ void put_words(
 constexpr int LANES = 8, BLOCK = 128;  // of NumPy's pairwise sum
 constexpr int DEEPEST = 32;            // halves of 2^31 features
 
-// At most BLOCK numbers: in eight lanes, then the rest.
+// Sums at most BLOCK numbers: in eight lanes, then those that are left.
 __device__ double sum_of_block(const VALUE* x, int n) {
     double total = -0.0;
     int f = 0;
@@ -69,7 +69,7 @@ __device__ double sum_of_block(const VALUE* x, int n) {
 
 // NumPy's sum of a contiguous row: more than BLOCK numbers are halved, the first half a multiple of eight.
 __device__ double sum_of_row(const VALUE* x, int n) {
-    int size[DEEPEST], depth = 0, start = 0;  // what is left to sum, the next on top
+    int size[DEEPEST], depth = 0, start = 0;  // how many numbers are left to sum, the next on top
     double first[DEEPEST], total = 0;         // sums of first halves,
     int waiting[DEEPEST], halves = 0;         // and how deep the stack was below their second halves
     size[depth++] = n;
@@ -83,7 +83,7 @@ __device__ double sum_of_row(const VALUE* x, int n) {
         }
         total = sum_of_block(x + start, m);
         start += m;
-        // A second half whose stack is as deep as it was below it is complete.
+        // A second half is complete once the stack is as deep as it was below that half.
         while (halves && depth == waiting[halves - 1]) total = plus(first[--halves], total);
         if (halves) first[halves - 1] = total;
     }
@@ -115,7 +115,7 @@ extern "C" __global__ void check_norms(
     if (!(norm > least && norm <= largest)) *outside = 1;
 }
 
-// Rows without the norms at their ends, divided by these.
+// Writes rows without the norms at their ends, divided by them.
 extern "C" __global__ void divide_by_norms(const double* __restrict__ rows, long long n, int d, double* __restrict__ unit) {
     long long i = thread_index();
     if (i < n * d) unit[i] = __ddiv_rn(rows[i / d * (d + 1) + i % d], rows[i / d * (d + 1) + d]);

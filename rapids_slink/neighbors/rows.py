@@ -119,7 +119,7 @@ def bound_for_filter(metric: Metric, bound: float, *tables: Array) -> float:
 
 
 def product_form(rows: Array, metric: Metric, device: Device) -> Array:
-    """Return rows whose surrogate distance is a function of their Euclidean distance: unit rows for cosine."""
+    """Return rows whose Euclidean distance tells their surrogate distance: unit rows for cosine."""
     return kernels(device).unit_rows(rows) if metric.formula.is_of_unit_rows else rows
 
 

@@ -1,9 +1,9 @@
 """The input and the output of every neighbour search, weights for HDBSCAN's hierarchy, and orders and slices of points.
 
 A search over n points takes a `SearchTask` and returns a `SearchResult`, whether it is by trees or by brute force and
-on either device. The weight of a pair is its surrogate distance or its *mutual reachability*: a point's core distance
+either device. The weight of a pair is its surrogate distance or its *mutual reachability*: a point's core distance
 is the surrogate distance of its m-th nearest other, and the weight is the largest of the pair's surrogate distance and
-the core distances of its two points. Distances are monotone in surrogate distances, so the same holds of them:
+the core distances of its two points. Distances are monotone in surrogate distances, so that is as true of distances:
 
     weight(i, j) = max(core(i), core(j), distance(i, j))
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from rapids_slink.neighbors.filter import ProductFilter
     from rapids_slink.neighbors.trees.bvh import BoxSearch
 
-#: The number of neighbours among some points that give a row its first bound, where lists need not be full.
+#: A row's first bound is the distance of this many neighbours among some points, if lists need not be full.
 FEW = 2
 #: Values converted at a time.
 BLOCK = 2**21
@@ -47,7 +47,7 @@ BoundsByLists: TypeAlias = Callable[[Array, Array], Array]
 
 @dataclass(frozen=True)
 class PartLists:
-    """The k nearest others of each of n points in its own part: the points before `split`, or the others."""
+    """Lists of n points, each among its own part alone: the points before `split`, or those from it on."""
 
     ids: Array  # (n, k) int32, in the total order; -1 where the part has fewer
     weights: Array  # (n, k) float64, their surrogate distances, infinite where the id is -1
@@ -60,18 +60,18 @@ class PartLists:
 
 @dataclass(frozen=True)
 class SearchTask:
-    """For each row, find the `k` nearest points, in the total order, outside the row's group."""
+    """For each row, find the `k` nearest points, in the total order, whose exclusion ids are not the row's."""
 
     rows: Array  # (m,) int32, distinct; which of the search's queries
     k: int
-    #: `row_group` and `point_group`: int32, a group for each query and each point. Pairs within one group are
-    #: excluded. `row_group` may be `rows` itself if these are all points in order, each a group of its own
+    #: `row_group` and `point_group`: int32, the exclusion ids of queries and points. Pairs of equal ids are left out.
+    #: `row_group` may be `rows` itself if these are all points in order, each with an id of its own
     row_group: Array
     point_group: Array
     #: (m,) float64, each row's distance bound: no surrogate distance above it is wanted. By default no row has one
     upper: Array = None
-    #: whether a distance found by one row bounds all rows of its group (`k` is 1): only each group's least is wanted.
-    #: The groups' numbers are below that of the queries
+    #: whether only the least distance of each exclusion id is wanted, with `k` 1. Then a distance that one row finds
+    #: bounds all rows of its id, and ids are below the number of queries
     per_group_minimum: bool = False
     #: (n,) float64, core distances: then the weight of a pair is its mutual reachability, in the bounds and in the
     #: result, and the queries have to be the points themselves
@@ -86,16 +86,16 @@ class SearchTask:
 
     @property
     def for_first_bounds(self) -> Self:
-        """Return the task by which first bounds are found: lists need not be full if bounds by lists follow."""
+        """Return the task for the first bounds, with at most `FEW` neighbours if bounds by lists follow."""
         return replace(self, k=min(self.k, FEW)) if self.bounds_by_lists else self
 
     @property
     def is_knn_graph(self) -> bool:
-        """Return whether every point is a row, in order, and a group of its own."""
+        """Return whether every point is a row, in order, with an exclusion id of its own."""
         return self.row_group is self.rows and self.point_group is self.rows
 
     def groups(self, rows: Array) -> Array:
-        """Return the groups of some of the rows, int32."""
+        """Return the exclusion ids of some of the rows, int32."""
         return rows if self.row_group is self.rows else self.row_group[rows]
 
     def bounds(self, xp: Any) -> Array:
@@ -117,12 +117,12 @@ class SearchTask:
 class SearchResult:
     """The result of a task."""
 
-    #: (m, k) int32, points in the total order; -1 where there are fewer within the bound. Some above the bound may
+    #: (m, k) int32, points in the total order; -1 where there are fewer within the bound. Points above the bound may
     #: follow, with gaps between them
     ids: Array
     weights: Array  # (m, k) float64, their surrogate distances, infinite where the id is -1
-    #: (m,) float64: the bound that was reached. A point outside the group that is not listed comes after the last one
-    #: listed, if the list is full and within this bound, and is above this bound if not
+    #: (m,) float64: the bound that was reached. A point with another exclusion id that is not listed comes after the
+    #: last one listed, if the list is full and within this bound, and is above this bound if not
     upper: Array
 
 
@@ -132,7 +132,7 @@ class SearchState:
 
     upper: Array  # (m,) float64, their bounds
     top: TopLists
-    minima: Array = None  # array, optional; by group, the least distance found
+    minima: Array = None  # array, optional: the least distance found, by exclusion id
 
     def at(self, rows: slice) -> tuple[Array, TopLists]:
         """Return views of the bounds and lists of a range of rows, which the search tightens and fills in place."""
@@ -162,7 +162,7 @@ class Search:
 
     name = ""  # for reports
     is_over_all_pairs = False  # whether a task takes time in proportion to the number of its pairs
-    #: when components may be connected at once: "first", "late", after it has raised `ManyTilesError`, or never
+    #: when components may be connected at once: "first", "late" (after it has raised `ManyTilesError`), or "", never
     joins = ""
     for_lists = False  # whether another search connects its lists, whatever they are
     ends_lists = False  # whether bounds by lists cut off the lists of its k-NN graph, and few distances are equal
@@ -203,7 +203,7 @@ class Search:
 
 
 class ListSearch(Search):
-    """A search that weighs what a test leaves of the points for each row, and all points where it proves nothing."""
+    """A search that tests the points for each row and weighs those that pass, or all points for unproven rows."""
 
     def find(self, task: SearchTask) -> SearchResult:
         """Return the nearest points of a task's rows, and report how many were proven, searched again and scanned."""
@@ -258,7 +258,7 @@ def mutual_reachability(surrogate: Array, core: Array, src: Array, dst: Array, x
 
 
 def by_mutual_reachability(lists: NeighborLists, core: Array, min_samples: int, device: Device) -> NeighborLists:
-    """Return the lists sorted by mutual reachability, which (n,) core distances make of surrogate distances.
+    """Return the lists by mutual reachability, which (n,) core distances make of surrogate distances, sorted again.
 
     `lists` have surrogate distances, and their arrays are overwritten and used for the result. If `core` is None, a
     row's core distance is the weight of number `min_samples` in its list, or the last if the list is shorter.
@@ -270,10 +270,10 @@ def by_mutual_reachability(lists: NeighborLists, core: Array, min_samples: int, 
 
 
 def core_places(ids: Array, weights: Array, min_samples: int, xp: Any) -> Any:
-    """Return the place in each of n lists at which its row's copies and the listed rows come to `min_samples`, int64.
+    """Return the position in each of n lists at which a row's copies and the listed rows come to `min_samples`, int64.
 
     The ids are (n, k). A row of weight w, (n,) float64, has w - 1 copies, which are nearest to it. Sums are rounded, so
-    one that is a little less than `min_samples` suffices. The place is the last one if no sum suffices.
+    that is a little less than `min_samples` suffices. The position is the last one if no sum suffices.
     """
     place = xp.empty(len(ids), "int64")
     for rows in row_blocks(*ids.shape):

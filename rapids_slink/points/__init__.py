@@ -47,11 +47,11 @@ from rapids_slink.runtime.memory import MemoryEstimate, check_memory
 from rapids_slink.runtime.threads import for_each_chunk
 from rapids_slink.settings import up_to_of
 
-#: A function that estimates the memory of the stages after the input from rows, features and bytes of a value.
+#: A function of rows, features and bytes of a value that estimates the memory of the stages after the input.
 Following = Callable[[int, int, int], MemoryEstimate] | None
 #: The rows and columns of a frame that a block interleaves, and the rows that it compares with their transpose.
 ROWS, COLUMNS, COMPARED = (constant(SOURCE, name) for name in ("ROWS", "COLUMNS", "TILE"))
-EXACT = 2.0**53  # float64 holds integers up to here, and not all beyond
+EXACT = 2.0**53  # float64 holds all integers up to this number, but not all beyond it
 #: The triangle inequality is tested for the SHORTEST of SIDES random distances, each with SHORTEST third points. A
 #: vector breaks it if the share BROKEN of these triangles does. Fewer than LEAST_POINTS points may break it by chance.
 SIDES, SHORTEST, BROKEN, LEAST_POINTS = 2**12, 2**6, 0.01, 16
@@ -90,7 +90,7 @@ def as_points(
     missing_values: tuple[Any, ...] = (),
     codes: Codes | None = None,
 ) -> Points:
-    """Return the checked rows of `X`, the argument `name`, on `device`.
+    """Return the checked rows of `X` on `device`; errors call it `name`.
 
     `X` is a cuDF or pandas frame, a ``cudf.pandas`` proxy, a table of Polars or Arrow, a CuPy or NumPy array, nested
     lists, a list of RDKit's bit vectors, `Scaled`, or anything with ``__cuda_array_interface__``, ``__array__`` or
@@ -166,7 +166,7 @@ def _with_categories(X: Any) -> Any:
 
 
 def codes_of(Y: Any, metric: Metric, device: Device) -> Codes:
-    """Return the codes, empty as yet, with which `as_points` reads other rows and then those of Y, by column.
+    """Return codes, at first empty, with which `as_points` reads other rows and then those of Y, by column.
 
     Only hamming has codes. They stand for text, categories, and integers that float64 would round. A column that holds
     such values in one of the two inputs has codes in both. The result is empty if Y has no such column.

@@ -328,7 +328,7 @@ def _count_bad(column: str, nans: int, infinities: int) -> str:
 
 
 def require_columns(frame: Any, columns: Sequence[Any], name: str, *, others: bool = True) -> None:
-    """Raise unless `frame`, the argument `name`, is a DataFrame with these columns, and no `others` unless allowed."""
+    """Raise unless `frame` is a DataFrame with these columns, alone unless `others`. Errors call it `name`."""
     valid = f"{name} must be a DataFrame with columns {_listed(columns)}"
     if not is_dataframe(frame):
         raise InputTypeError(f"{valid}, got {type_and_advice(frame, name, columns)}")
@@ -349,7 +349,7 @@ def _listed(columns: Iterable[Any]) -> str:
 
 
 def require_numbers(frame: Any, name: str, **kinds: str) -> None:
-    """Raise unless these columns of the argument `name` hold numbers of NumPy's `kinds`, without gaps."""
+    """Raise unless these columns hold numbers of NumPy's `kinds`, without gaps; errors call the frame `name`."""
     for column, kind in kinds.items():
         if frame[column].dtype.kind not in kind:
             valid = "numbers" if "f" in kind else "integers"
@@ -359,7 +359,7 @@ def require_numbers(frame: Any, name: str, **kinds: str) -> None:
 
 
 def require_edges(edges: Any, name: str) -> None:
-    """Raise unless `edges`, the argument `name`, is a DataFrame of weighted edges without gaps."""
+    """Raise unless `edges` is a DataFrame of weighted edges without gaps; errors call it `name`."""
     require_columns(edges, ("src", "dst", "weight"), name)
     require_numbers(edges, name, src="iu", dst="iu", weight="iuf")
 

@@ -193,7 +193,7 @@ def keys_of_both(X: Any, Y: Any, by: GroupBy, device: Device) -> tuple[Any, Any,
 
 
 def is_pair_of_keys(groups: Any) -> bool:
-    """Return whether these are the keys of two tables, not names of columns."""
+    """Return whether `groups` holds the keys of X and those of Y, and no two names of columns."""
     is_two = isinstance(groups, tuple | list) and len(groups) == 2
     return is_two and all(bool(library_of(keys)) or np.ndim(keys) > 0 for keys in groups)
 
@@ -209,7 +209,7 @@ def _have_equal_values(a: Any, b: Any) -> bool:
 def numbered_with(keys: Any, others: Any, device: Device) -> tuple[Array, Groups]:
     """Return the group of each row of `keys`, (n,) int32, among the groups of `others`, and these groups.
 
-    Both are frames of keys. A row whose key `others` does not have gets the number of groups.
+    Both are frames of keys. A row whose key is not in `others` gets the number of groups.
     """
     both = [on_device(frame, device_of(keys)) for frame in (others, keys)]
     for frame in both:
@@ -268,7 +268,7 @@ def groups_of(codes: Array, count: int, device: Device) -> Groups:
 
 
 def names_of(X: Any, groups: Any, what: str = "groups") -> list[Any] | None:
-    """Return the names of `X`'s columns that `groups` names, None if it holds keys. Errors call `groups` `what`."""
+    """Return the names of `X`'s columns that `groups` names; None if it holds keys. Errors call it `what`."""
     if is_collection(groups):
         raise InputTypeError(f"{what} is a Dask collection, and X is in one piece: compute it")
     columns = list(X.columns) if is_collection(X) and hasattr(X, "columns") else column_names(X)
@@ -309,7 +309,7 @@ def without_columns(X: Any, names: list[Any]) -> Any:
 
 
 def _as_series(keys: Any, what: str) -> Any:
-    """Return keys of any kind, the parameter `what`, as a Series of pandas or cuDF."""
+    """Return keys of any kind as a Series of pandas or cuDF; errors call them `what`."""
     is_index = library_of(keys) and not hasattr(keys, "iloc")
     series = keys.to_series() if is_index else keys if library_of(keys) else _series_of_values(keys, what)
     is_swapped = isinstance(series.dtype, np.dtype) and not series.dtype.isnative  # FITS files have such columns
@@ -317,7 +317,7 @@ def _as_series(keys: Any, what: str) -> Any:
 
 
 def _series_of_values(keys: Any, what: str) -> Any:
-    """Return the keys of an array or a list as a Series. Integers beside missing keys or floats are not rounded."""
+    """Return the keys of an array or a list as a Series. Integers beside missing keys or floats stay integers."""
     if hasattr(keys, "detach"):
         keys = keys.detach()
     if is_on_gpu(keys):

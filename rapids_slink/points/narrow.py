@@ -163,7 +163,7 @@ class Scaled:
 
 
 def scaled_rows(values: Array, scale: Any, name: str) -> ScaledRows:
-    """Return the checked rows of `Scaled`, the argument `name`, and its scales, an array of the host."""
+    """Return the checked rows of `Scaled` and its scales, an array of the host; errors call the rows `name`."""
     if str(values.dtype) not in ("int8", "uint8"):
         raise InputTypeError(f"values of Scaled must be int8 or uint8: those of {name} have dtype {values.dtype}")
     if values.ndim != 2:

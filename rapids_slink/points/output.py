@@ -94,7 +94,7 @@ class OutputKind:
         return self if kind is None else type(self)(*kind)
 
     def array(self, array: Array) -> Any:
-        """Return an array of either device as an array of NumPy or CuPy, whichever this kind has."""
+        """Return an array of either device as one of NumPy or CuPy, whichever this kind has."""
         return self.wrap(self._move(array))
 
     def series(self, array: Array, index: Any = None, name: str | None = None) -> Any:
@@ -341,7 +341,7 @@ class PreallocatedFrame:
 
     columns: dict[str, Any]  # dict of str to array of the device, without NaN
     device: Device
-    block: Array = None  # uint8, what holds the columns of a GPU, if they are as `empty` makes them
+    block: Array = None  # uint8 memory that holds the columns of a GPU, if they are as `empty` makes them
 
     @classmethod
     def empty(cls, device: Device, rows: int, dtypes: Mapping[str, Any]) -> Self:

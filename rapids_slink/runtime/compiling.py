@@ -1,4 +1,4 @@
-"""Kernels are compiled at their first use on a machine. If that takes more than two seconds, a message is logged.
+"""Compiling kernels at their first use on a machine. If that takes more than two seconds, a message is logged.
 
 `Report` shows the seconds apart from those of the stages.
 

@@ -5,8 +5,8 @@ A device provides the array module and the frame module:
     device.xp        numpy     or cupy
     device.frames    pandas    or cudf
 
-A folder with kernels for both devices has modules `cpu` and `cuda` with the same functions, of which `half` returns a
-device's.
+A folder with kernels for both devices has modules `cpu` and `cuda`, of which `half` returns the device's. A function of
+both has the same result.
 
 Of several GPUs the current one serves a call. What is on another one is copied: a raw kernel takes any pointer, but
 cannot read what that of another GPU points at.
@@ -177,7 +177,7 @@ def cuda() -> Device:
 
 
 def half(device: Device, package: str) -> ModuleType:
-    """Return the module `cpu` or `cuda` of a package; both have the same functions with the same results."""
+    """Return the module `cpu` or `cuda` of a package; a function that both have gives the same result in both."""
     return importlib.import_module(f"{package}.{device.name}")
 
 
@@ -187,7 +187,7 @@ def device_of(x: Any) -> Device:
 
 
 def check_device_name(name: str) -> str:
-    """Return the parameter ``device``; raise ValueError if it is no name of one. The device may be missing."""
+    """Return the parameter ``device``; raise ValueError if it names no device. The device may be missing."""
     if name not in DEVICE_NAMES:
         raise ValueError(f"device must be one of {', '.join(map(repr, DEVICE_NAMES))}, got {name!r}")
     return name

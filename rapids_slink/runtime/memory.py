@@ -58,8 +58,8 @@ ROUNDING_BYTES = 2**21
 RESERVED_SHARE = 1 / 8
 #: Estimates below this many bytes pass without a look at how much memory is free.
 UNCHECKED_BYTES = 2**26
-#: The bytes of a row besides what its search keeps: its bound, its places in orders, what is drawn from its list. And
-#: those of a row whose tree is made, in the stage that takes most: the search, the forest, the sort of its edges,
+#: The bytes of a row besides what its search keeps: its bound, its positions in orders, and what is made from its list.
+#: And those of a row whose tree is made, in the stage that takes most: the search, the forest, the sort of its edges,
 #: linkage, or labels.
 SEARCH_BYTES, TREE_BYTES = 48, {"cpu": 144, "cuda": 112}
 
@@ -92,7 +92,7 @@ class MemoryEstimate:
     def either(cls, *stages: Self) -> Self:
         """Return the bytes of stages of which one works at a time: `least` is that of the largest.
 
-        A stage without chunks may hold more than `peak` then, by the chunk of another.
+        A stage without chunks may then hold more than `peak`, as much more as the chunk of another stage.
         """
         chunk, preferred = (max(getattr(stage, name) for stage in stages) for name in ("min_chunk", "preferred_chunk"))
         return cls(max(stage.least for stage in stages) - chunk, chunk, preferred)
@@ -128,7 +128,7 @@ def free_on_gpu(cuda: Any) -> int | None:
     """Return an upper bound of the bytes that the current GPU has free or that an allocator may hand out again.
 
     The whole size of rmm's pools counts as free, since nothing else is known of them. Other resources that keep memory
-    tell nothing: with one of these the bound is the GPU's whole memory. None where the GPU uses the host's memory.
+    tell nothing: with one of these the bound is the GPU's whole memory. It is None where a GPU uses the host's memory.
     `cuda` is CuPy's module.
     """
     free, total = cuda.runtime.memGetInfo()
@@ -353,7 +353,7 @@ _current: ContextVar[Run | None] = ContextVar("run", default=None)
 
 
 def current_run() -> Run:
-    """Return the current run of this thread; outside a run it is one without a limit, of which nothing is kept."""
+    """Return the current run of this thread; outside a run one without a limit, of which nothing is kept."""
     return _current.get() or Run()
 
 

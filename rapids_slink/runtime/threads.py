@@ -26,7 +26,7 @@ class Progress(NamedTuple):
     """A progress bar."""
 
     label: str
-    rows: int  # what it counts
+    rows: int  # the number of rows that it counts
     shown: bool | str = True  # "auto": in a long run
     unit: str = " rows"
 
@@ -99,13 +99,13 @@ def workers(device: Device) -> int:
 
 
 def shares(whole: slice, number: int) -> list[slice]:
-    """Return a slice in `number` slices, whose sizes differ by one at most."""
+    """Divide a slice into `number` slices, whose sizes differ by one at most."""
     n = whole.stop - whole.start
     return [slice(whole.start + n * i // number, whole.start + n * (i + 1) // number) for i in range(number)]
 
 
 def chunks_for_cores(n: int, shortest: int, longest: int | None = None) -> list[slice]:
-    """Return 0 to n in slices of equal size, the same number for each core of a CPU.
+    """Divide 0 to n into slices of equal size, the same number for each core of a CPU.
 
     A slice has at least `shortest` items unless it is the only one, and at most `longest` if that does not conflict.
     """

@@ -2,7 +2,7 @@
 
     line       one feature                       a sort
     pairs      few points, or a distance matrix  the distances of all pairs
-    repeats    rows that come many times         join at zero; the distinct rows go on
+        repeats    rows that come many times         edges of weight zero; the distinct rows go on
     boxes      few features, or low dimension,   Borůvka on a tree of boxes
                on a GPU
     lists      all else                          k-NN lists ──forest──▶ certain edges ──connect──▶ tree
@@ -40,7 +40,7 @@ from rapids_slink.settings import Settings
 #: The kernels of a device, in `cpu` or `cuda`.
 kernels = partial(half, package=__name__)
 #: n - 1 edges in the total order, by surrogate distances or mutual reachability; and the number of connected components
-#: of the k-NN graph, 1 if there was none. With a `Problem.max_weight` edges above it may be missing.
+#: of the k-NN graph, or 1 without one. Edges above a `Problem.max_weight` may be missing.
 Tree: TypeAlias = tuple[PreallocatedFrame, int]
 #: A fourth coordinate puts groups of rows on the unit sphere this far apart: within a group no square is above 4.
 GROUP_GAP = 3.0
@@ -65,7 +65,7 @@ class Problem:
     d: int = field(init=False)  # the number of values that the metric's formula reads of a row
     is_compact: bool = field(init=False)  # whether the rows are words or codes
     by_reachability: bool = field(init=False)  # whether the weight of an edge is mutual reachability
-    finds_friends: bool = field(init=False)  # whether labels alone are wanted, and friends of friends make them
+    finds_friends: bool = field(init=False)  # whether only labels are wanted, and friends of friends make them
     #: a bound of the surrogate distances of all pairs within `Settings.max_distance`, a little above the largest;
     #: infinite if there is no such distance
     max_weight: float = field(init=False)
@@ -92,7 +92,7 @@ class Problem:
 
 @dataclass
 class Look:
-    """What ways see of the points. They share it, so that nothing is found out twice."""
+    """The points with their search and report, which all ways share, so that nothing is found out twice."""
 
     problem: Problem
     rows: Array  # (n, d) array, as the metric's formula reads them
@@ -100,7 +100,7 @@ class Look:
 
     @cached_property
     def max_weight(self) -> float:
-        """Return `Problem.max_weight`, or infinity if no pair is above it and a filter may have it."""
+        """Return `Problem.max_weight`, or infinity if no pair is above it and a filter may take that bound."""
         metric, bound = self.problem.metric, self.problem.max_weight
         has_filter = metric.filter == "product" and self.rows.dtype.kind != "u" and bound < inf
         return bound_for_filter(metric, bound, self.rows) if has_filter else bound

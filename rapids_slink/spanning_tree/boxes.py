@@ -9,22 +9,22 @@ two results for later rounds:
 
 - its candidate, the lightest edge that it knows. It bounds the component as long as it leaves the component; then the
   next of the point's nearest few that is outside replaces it;
-- its floor: no edge to a point outside its component is lighter. It stays valid because components only grow. A point
-  need not search while its candidate attains the floor, or while its component has a lighter edge.
+- its floor, a weight: no edge from the point to the outside is lighter. A floor stays valid because components only
+  grow. A point need not search while its candidate weighs the floor, or while its component has a lighter edge.
 
 If there is a largest weight, no bound is above it, boxes beyond it are passed over, and the last round is the one that
 takes no edge.
 
 **Friends of friends** are the clusters of rows that steps of at most a distance connect, without the tree of the rows.
 
-    rows ──▶ tree of boxes ──▶ joins of near points ──▶ labels
+        rows ──▶ tree of boxes ──▶ unions of near points ──▶ labels
              neighbors/trees   `write_friends`
 
-Two points are joined if they are within the distance, or if a box around both is so small that they must be. Nodes of
-one component keep the number of pairs small where many points are within the distance of each other. A CPU joins from
-the leaves up, so that it knows them all. On a GPU each point joins those that follow it along the curve. Nodes whose
-points are all within the distance of each other, cells, are one component from the start. The first points of all
-cells search first, then nodes of one component are found anew, and the other points pass over most nodes.
+Two points are united if they are within the distance, or if a box around both is so small that they must be. Nodes of
+one component keep the number of pairs small where many points are within the distance of each other. A CPU unites
+points from the leaves up, so that it knows all such nodes. On a GPU each point is united with those that follow it
+along the curve. A node is *tight* if its points are all within the distance of each other: it is one component from the
+start. The first points of tight nodes search first; the others then pass over most nodes, which are of one component.
 
 **DBSCAN.** A row is *core* if the weights of the rows within the distance of it, itself among them, are enough
 together. The clusters are the components of core rows by steps of at most the distance, numbered by their first core
@@ -37,10 +37,10 @@ noise.
 *By boxes*, where rows have few features: a walk for each row ends when its weights are enough. The components are the
 friends of friends of core rows alone, and a walk for each other row finds its label.
 
-*By pairs* of any kind: each pair comes once, in parts, and is kept until both of its rows are known to be core. Then it
-joins them. If no weight is negative a core row stays one, and few pairs are left: each has a row that is not core,
-which, if rows weigh 1, is in fewer pairs than are enough. If more are left, since rows may weigh less, none is kept,
-and all come once more for each step.
+*By pairs* of any kind: each pair comes once, in portions, and is kept until both of its rows are known to be core. Then
+it connects them. If no weight is negative, a core row stays one, and few pairs are kept: each has a row that is not
+core, which, if rows weigh 1, is in fewer pairs than are enough. If rows weigh less, more pairs may be left. Then none
+is kept, and all come once more for each step.
 """
 
 from collections.abc import Callable, Iterable
@@ -67,8 +67,8 @@ if TYPE_CHECKING:
 
 SOURCE = "spanning_tree/boxes.cu"
 NEAREST, MAX_ROUNDS = (constant(SOURCE, name) for name in ("NEAREST", "MAX_ROUNDS"))
-#: The bytes of a point's state and edge, beside those of the search while it is made; and the bytes of its edge and its
-#: linkage, without the search.
+#: The bytes of a point's state and edge while the tree is made, without the search; and those of its edge and its
+#: linkage once the search is gone.
 POINT_BYTES, LINKED_BYTES = 28, 116
 
 
@@ -132,8 +132,8 @@ def tree_of_boxes(search: "BoxSearch", report: Report, max_weight: float = np.in
 
 # ------------------------------------------------------------------------------------------------------------- friends
 
-#: Bytes per point at a CPU's peak: its parent, cell, component and label, and what is counted along the rows. On a GPU
-#: this is less than what is free again once the tree of boxes is made.
+#: A CPU holds these bytes for a point at its peak: its parent, its component, its label, and the counts along the rows.
+#: On a GPU this is less than what is free again once the tree of boxes is made.
 FRIEND_BYTES = 24
 
 
@@ -159,14 +159,14 @@ def label_friends(rows: Array, problem: Problem, labels: Array, report: Report) 
 
 # --------------------------------------------------------------------------------------------------------------- DBSCAN
 
-#: Parts of pairs, each of which comes once: src and dst (int32), and maybe distances, which are not read.
+#: Portions of pairs; each pair comes once: src and dst (int32), and maybe distances, which are not read.
 Parts = Callable[[], Iterable[tuple[Array, ...]]]
-#: A part has up to PAIRS_A_ROW pairs for each row, and LEAST_PAIRS besides. As many are kept, or for each row as many
-#: as are enough for a core row, if that is more.
+#: A portion has up to PAIRS_A_ROW pairs for each row, and LEAST_PAIRS besides. As many pairs are kept, or for each row
+#: as many as are enough for a core row, if those are more.
 PAIRS_A_ROW, LEAST_PAIRS = 16, 2**24
 #: Sums of integers that have up to this number of bits have no rounding errors in float64.
 EXACT_BITS = 52
-#: The most bits by which weights are shifted, so that the least sum can be shifted, too.
+#: Weights are shifted by at most this number of bits, so that the least sum can be shifted, too.
 MOST_SHIFT = 900
 
 
@@ -182,7 +182,7 @@ def in_units(weights: Array, least: float, device: Device) -> tuple[Array, float
 
 
 def most_pairs(n: int, device: Device, enough: float = 0) -> float:
-    """Return the most pairs of a part; or, with the weight that is `enough` for a core row, the most that are kept."""
+    """Return the most pairs of a portion. With `enough`, the weight of a core row, return the most that are kept."""
     return min(max(PAIRS_A_ROW, enough) * n + LEAST_PAIRS, room_for_pairs(device) / 4)
 
 
@@ -192,7 +192,7 @@ class CoreRows:
     def __init__(self, weights: Array, enough: float, device: Device) -> None:
         xp = device.xp
         self.weights, self.enough, self.device, self.grows = weights, enough, device, all_true(weights >= 0)
-        self.total = weights.copy()  # around each row, of the pairs that have come
+        self.total = weights.copy()  # the weight around each row, by the pairs that have come
         #: (n,) int32: a forest of core rows, whose roots are their components
         self.parent = xp.arange(weights.size, dtype="int32")
         #: the pairs that are left; None if all have to come again
@@ -204,7 +204,7 @@ class CoreRows:
         return self.total >= self.enough
 
     def add(self, src: Array, dst: Array) -> None:
-        """Add a part of the pairs to the totals, connect core rows, and keep the other pairs."""
+        """Add a portion of the pairs to the totals, connect core rows, and keep the other pairs."""
         xp = self.device.xp
         for one, other in ((src, dst), (dst, src)):
             xp.add.at(self.total, one, self.weights[other])
@@ -242,7 +242,7 @@ class CoreRows:
 def label_borders(labels: Array, is_core: Array, parts: Iterable[tuple[Array, ...]], device: Device) -> None:
     """Write the labels of rows that are not core: the least label of core rows within the distance, or noise.
 
-    The parts hold all pairs of such rows with core rows.
+    The `parts` hold all pairs of such rows with core rows.
     """
     xp, none = device.xp, labels.size
     labels[~is_core] = none
@@ -264,7 +264,7 @@ def label_by_pairs(parts: Parts, weights: Array, enough: float, device: Device) 
 def label_by_boxes(
     rows: Array, problem: Problem, weights: Array | None, enough: float, report: Report
 ) -> tuple[Array, Array]:
-    """Return what `label_by_pairs` returns, by trees of boxes, where `Problem.finds_friends`.
+    """Return what `label_by_pairs` returns, by trees of boxes; `Problem.finds_friends` says where.
 
     `rows` is the result of `neighbors.rows.metric_rows`. Without `weights` each row weighs 1.
     """

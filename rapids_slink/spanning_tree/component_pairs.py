@@ -104,7 +104,7 @@ class Ends(NamedTuple):
 
 
 class Sets(NamedTuple):
-    """The points that face other components, as sorted keys in sets."""
+    """The points that face other components (see docs/glossary.md), as sorted keys in sets."""
 
     keys: Array
     start: Array  # where each set begins
@@ -189,12 +189,12 @@ PAIR_BYTES, CENTROID_BYTES = 128, 24  # per pair while separations are measured,
 FACING_COST, MAX_FACING = 32, 16
 MAX_OVERLAPPING = 32  # pairs of small or negative separation, per component
 MIN_SAMPLED = 8  # points of a component that are compared with another's
-MANY_ROUNDS = 10**5  # cost more than anything: in their place components are connected at once whatever that costs
-ROUNDS_OF_TILES = 1  # what all rounds of searches in tiles cost, in rounds over all pairs
+MANY_ROUNDS = 10**5  # more than anything costs: for tests that want components connected at once
+ROUNDS_OF_TILES = 1  # the cost of all rounds of searches in tiles, in rounds over all pairs
 
 
 def is_worthwhile(search: Search, components: int, n: int, m: int) -> bool:
-    """Return whether that many components of n points may be connected at once, for less than searching m rows."""
+    """Return whether connecting the components of n points at once is possible and costs less than searching m rows."""
     if not search.joins or components > MAX_COMPONENTS or n > MAX_POINTS or forced().connect == "rounds":
         return False
     return bool(forced().connect) or connects_at_once(components, n, m)
@@ -205,7 +205,7 @@ def connect_components(
 ) -> tuple[Any, Any, Any] | None:
     """Return the edges that connect all k components into one tree; None if too many pairs of points are candidates.
 
-    There are none either without memory, or without products that are as precise as the separations assume.
+    The result is also None without memory, or without products that are as precise as the separations assume.
     `core` is as in a `SearchTask`, `component` is each point's label, and `rows` are the points that would otherwise
     have to search. The edges are in the total order, ``src < dst``.
     """
@@ -267,7 +267,7 @@ def _compare_samples(context: JoinContext, pairs: ComponentPairs, weight: Array)
 
 
 def _within_bottlenecks(context: JoinContext, pairs: ComponentPairs, weight: Array) -> tuple[Ends, Array, Array]:
-    """Return the pairs that the tree of these weights does not rule out, their bottlenecks, and components' leaves."""
+    """Return the pairs that the tree of these weights leaves, their bottlenecks, and the components' leaves."""
     in_tree = _tree(pairs.first, pairs.second, weight, context)
     table = path_bottlenecks(*(to_host(column[in_tree]) for column in (pairs.first, pairs.second, weight)))
     bottlenecks, leaf = (context.device.asarray(part) for part in (table, table[0].astype(np.int32)))
@@ -366,7 +366,7 @@ def _by_products(context: JoinContext, ends: Ends, upper: Array) -> PointPairs:
     """Return the pairs of points that weigh at most their component pair's `upper`, by the products of all, on a CPU.
 
     A tile has points of one component, and of others that are paired with it. The pairs that pass lower `upper` for the
-    next tile. None if the pairs are too many.
+    next tile. The result is None if the pairs are too many.
     """
     components, filter_ = context.components, context.filter
     start, size, (first, second) = components.start, components.size, ends

@@ -95,7 +95,7 @@ def connected_components(ids):
 
 @njit(cache=True)
 def join_pairs(parent, src, dst):
-    """Join the trees of both ends of every pair in `parent`, (n,) int32, whose roots are the least of their trees."""
+    """Unite the trees of both ends of every pair in `parent`, (n,) int32, whose roots are the least of their trees."""
     for pair in range(src.size):
         _join_points(parent, src[pair], dst[pair])
 
@@ -156,7 +156,7 @@ def _merge_components(component, best_weight, best_code, certified, parent, src,
             continue
         low, high = best_code[c] >> 32, best_code[c] & 0xFFFFFFFF
         a, b = find_root(parent, low), find_root(parent, high)
-        if a != b:  # equal if the other side has taken the same edge
+        if a != b:  # they are equal if the other side has taken the same edge
             parent[max(a, b)] = min(a, b)
             src[m], dst[m], weight[m] = low, high, best_weight[c]
             m += 1
@@ -253,7 +253,7 @@ def prim(formula, shape, columns, matrix, core, src, dst, weight):
 
 @njit(nogil=True, cache=True)
 def _lower_edges(joined, distance, lightest, inner, m):
-    """Replace the lightest edge of each of m outside points if that to the point that has joined comes before.
+    """Replace the edges of m outside points by those to the point that has entered the tree where these come before.
 
     Of two edges of one point that weigh the same, that to the smaller id comes first in the total order.
     """
@@ -285,7 +285,7 @@ def _lower_by_squares(joined, point, columns, d, lightest, inner, m):
 
 @njit(nogil=True, cache=True)
 def _first_edge(outside, lightest, inner, m):
-    """Return the place of the point whose edge is the first of m in the total order."""
+    """Return the position of the point whose edge is the first of m in the total order."""
     least = _least(lightest, m)
     place, count = _places_of(least, lightest, m)
     if count > 1:
@@ -298,7 +298,7 @@ def _first_edge(outside, lightest, inner, m):
 
 @njit(nogil=True, cache=True)
 def _places_of(value, values, m):
-    """Return the first place of a value among m values, and how often it is there.
+    """Return the first position of a value among m values, and how often it is there.
 
     LLVM vectorizes no more than one such loop.
     """
@@ -312,7 +312,7 @@ def _places_of(value, values, m):
 
 @njit(nogil=True, cache=True, fastmath={"nnan", "nsz"})
 def _least(values, m):
-    """Return the least of m values, none of which is NaN; of two zeros either.
+    """Return the least of m values, none of which is NaN; of two zeros it may be either.
 
     The flags of `fastmath` say so: else LLVM could not take several values at a time.
     """
@@ -334,8 +334,8 @@ def trees_of_groups(
 ) -> int:  # fmt: skip
     """Write the tree of each of m groups; return the number of a group with a pair of `OVERFLOW`, or -1.
 
-    It is always -1 unless rows may miss values. `rows`, (n, d), are as the metric's formula reads them, and `order` has
-    them by group, (n,) int32. `first` and `size`, (m,) int64 on the host, say where those of each group are, at least
+    It is -1 unless rows may miss values. `rows`, (n, d), are as the metric's formula reads them, and `order` has them
+    by group, (n,) int32. `first` and `size`, (m,) int64 on the host, say where the rows of each group are, at least
     two. A core distance reaches `min_samples` other rows, or in a group that has fewer, all of them. `edges` are src,
     dst and weight, size - 1 for each group in turn, which come in any order.
     """
@@ -489,7 +489,7 @@ def overlapping(pairs: ComponentPairs, weight: np.ndarray, radius_terms: tuple[f
 def pair_samples(sample: np.ndarray, pairs: ComponentPairs, at: np.ndarray, step: int) -> tuple[Any, Any, Any]:
     """Return all pairs of points between every `step`-th sampled point of the two components, for the pairs at `at`.
 
-    They are both points, and the number of the component pair.
+    The pairs of points come as two arrays, with the number of each one's component pair.
     """
     sample = sample[:, ::step]
     a, b = np.broadcast_arrays(sample[pairs.first[at], :, None], sample[pairs.second[at], None, :])
@@ -501,7 +501,7 @@ def within_bottlenecks(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the pairs with a separation of at most the distance of points of their bottleneck's weight.
 
-    They are both ends and the bottlenecks.
+    The result is the ends of these pairs and their bottlenecks.
     """
     position, largest = bottlenecks[0].astype(np.int32), bottlenecks[1:]
     first, second = position[pairs.first], position[pairs.second]
@@ -561,7 +561,7 @@ class Reduce(NamedTuple):
     enough: float
 
     def load(self, queries, begin, m, lanes):
-        """Let the rows search whose totals have no end."""
+        """Let only those rows search whose totals may still change."""
         total, adds, limit, bound, rows = self.total, self.adds, self.limit, lanes.bound, queries.rows
         for j in range(m):
             bound[j] = limit if adds or total[rows[begin + j]] == np.inf else -1.0
@@ -588,11 +588,11 @@ class Reduce(NamedTuple):
 def write_friends(tree: Tree, limit: float, metric: Metric, labels: Array) -> int:
     """Write the label of each row, (n,) int32, and return the number of clusters.
 
-    Steps of surrogate distances of at most `limit` connect the rows of a cluster. Each thread joins the nodes of a
+    Steps of surrogate distances of at most `limit` connect the rows of a cluster. Each thread unites the nodes of a
     subtree, and reads and writes the parents of the subtree's points alone.
     """
     one, parent = np.zeros(tree.first.size, bool), np.arange(labels.size, dtype=np.int32)
-    levels, upper = tree.first.size.bit_length(), 0  # of the tree, and of those that one thread joins at the end
+    levels, upper = tree.first.size.bit_length(), 0  # levels of the tree, and those that one thread unites at the end
     if labels.size > SERIAL_POINTS:
         upper = min(levels - 1, (workers(CPU) - 1).bit_length())
 
@@ -607,10 +607,10 @@ def write_friends(tree: Tree, limit: float, metric: Metric, labels: Array) -> in
 
 @njit(nogil=True, cache=True)
 def _join_nodes(formula, tree, limit, one, parent, root, levels):
-    """Join the near points of a subtree's nodes, from the lowest of some levels up.
+    """Unite the near points of a subtree's nodes, from the lowest of some levels up.
 
-    The points of a leaf are joined to each other, and the points of a node's one child to those of the other. `one` is
-    whether the points of a node are of one component, and is written for each node.
+    The points of a leaf are united with each other, and the points of a node's one child with those of the other. `one`
+    is whether the points of a node are of one component, and is written for each node.
     """
     leaves, distance, gaps = tree.first.size // 2, np.empty(LEAF), np.empty(LEAF)
     points, pairs = np.empty((tree.low.shape[1], LEAF)), np.empty((STACK, 2), np.int64)
@@ -640,16 +640,16 @@ def _join_nodes(formula, tree, limit, one, parent, root, levels):
 
 @njit(nogil=True, cache=True)
 def _join_points(parent, p, q):
-    """Join the components of two points by putting the later root under the other."""
+    """Unite the components of two points by putting the later root under the other."""
     a, b = find_root(parent, p), find_root(parent, q)
     parent[max(a, b)] = min(a, b)
 
 
 @njit(nogil=True, cache=True)
 def _join_pairs(formula, tree, limit, one, parent, v, w, pairs, points, gaps, distance):
-    """Join the points of two nodes that are within the limit.
+    """Unite the points of two nodes that are within the limit.
 
-    If each of two nodes is of one component, no pair is needed after the first near one.
+    If each of two nodes is of one component, no further pair is needed after the first near one.
     """
     leaves, pairs[0, 0], pairs[0, 1], depth = tree.first.size // 2, v, w, 1
     while depth:
@@ -686,7 +686,7 @@ def _split_pair(tree, a, b, pairs, depth):
 
 @njit(nogil=True, cache=True)
 def _join_leaves(formula, tree, limit, one, parent, a, b, points, gaps, distance):
-    """Join the points of two leaves that are within the limit.
+    """Unite the points of two leaves that are within the limit.
 
     If a leaf is of one component, each point of the other needs only one near point in it.
     """

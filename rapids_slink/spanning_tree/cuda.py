@@ -1,4 +1,4 @@
-"""The kernels of trees on a GPU: launchers of this room's sources, with the functions of `cpu`.
+"""The kernels of trees on a GPU: launchers of this folder's sources, with the functions of `cpu`.
 
 All rounds of a forest, and of a distance matrix, are one launch whose blocks wait for each other: some hundred launches
 would each cost the host more time than a few thousand points cost a GPU. Small groups take a launch each for groups of
@@ -38,7 +38,7 @@ from rapids_slink.spanning_tree.lists import Growth
 FOREST, DENSE, GROUPED = "spanning_tree/forest.cu", "spanning_tree/dense.cu", "spanning_tree/grouped.cu"
 COMPONENT_PAIRS = "spanning_tree/component_pairs.cu"
 FRIENDS = "spanning_tree/friends.cu"
-STRETCH = constant(COMPONENT_PAIRS, "STRETCH")  # tiles of an item at most
+STRETCH = constant(COMPONENT_PAIRS, "STRETCH")  # the most tiles of a work item
 
 
 # ----------------------------------------------------------------------------------------------------- forests by lists
@@ -66,7 +66,7 @@ def connected_components(ids: Array) -> int:
 
 
 def join_pairs(parent: Array, src: Array, dst: Array) -> None:
-    """Join the trees of both ends of every pair in `parent`, as `cpu.join_pairs` does."""
+    """Unite the trees of both ends of every pair in `parent`, as `cpu.join_pairs` does."""
     check_arrays("int32", dst, size=src.size)
     _launch_forest("join_pairs", src.size, src.size, 1, src, dst, parent)
 
@@ -151,7 +151,7 @@ def tree_of_matrix(matrix: Array, core: Array, edges: Mapping[str, Any]) -> None
 
 # --------------------------------------------------------------------------------------------------------------- groups
 
-#: Warps of a team and rows a thread: a team makes the tree of a group of at most WARP times both.
+#: Warps of a team, and rows of a thread: a team makes the tree of a group of at most WARP times both numbers.
 TEAMS = ((1, 2), (1, 8), (8, 8))
 NO_GROUP = np.iinfo(np.int32).max
 
@@ -312,13 +312,13 @@ class ItemPlan:
     n_items: int
     n_rows: int
     formed: int  # the number of pairs of points that are formed, including the overhead of starting an item
-    #: (K + M,) uint32: where each component's blocks end, then, on top of these, each pair's work items; None of blocks
-    #: that have points of several components
+    #: (K + M,) uint32: where each component's blocks end, then, counted on, where each pair's work items end; None if
+    #: blocks have points of several components
     ends: Array = None
 
 
 def plan_items(start: Array, ends: Ends) -> ItemPlan:
-    """Return how to form the products of pairs of components, of which each begins at its `start`."""
+    """Return a plan of the products of pairs of components, each of which begins at its `start`."""
     n, k = ends.first.size, start.size - 1
     sums, totals = cp.empty(k + n, cp.uint32), cp.zeros(4, cp.uint64)
     launch_resident(
@@ -332,7 +332,7 @@ def plan_items(start: Array, ends: Ends) -> ItemPlan:
 def work_items(keys: Array, start: Array, ends: Ends, plan: ItemPlan) -> tuple[Array, Array]:
     """Return the facing points of sorted keys in blocks, and the work items that the fused filter takes.
 
-    Items are numbered by pairs. They have the tiles whose points may be near to those of a block.
+    Work items are numbered by pairs. They have the tiles whose points may be near those of a block.
     """
     filled, items = cp.empty(plan.n_rows, cp.int32), cp.empty((plan.n_items, 4), cp.int32)
     k, n = start.size - 1, plan.n_rows
@@ -354,7 +354,7 @@ def pair_numbers(ends: Ends, leaf: Array) -> Array:
 
 
 def plan_blocks(component: Array, number: Array, upper: Array, limit: int | None = None) -> ItemPlan:
-    """Return how to form the products of pairs of components in blocks that may have points of several components.
+    """Return a plan of the products of pairs of components, in blocks that may have points of several components.
 
     `component`, (n,) int32, is the component of each point, ascending. `number` is the result of `pair_numbers`, and
     `upper` has a bound for each pair. If more than `limit` pairs of points would be formed, some are not counted.
@@ -414,7 +414,7 @@ def reduce_near_points(
 def write_friends(search: BoxSearch, limit: float, metric: Metric, labels: Array) -> int:
     """Write the label of each row, (n,) int32, and return the number of clusters, as `cpu.write_friends` does.
 
-    Afterwards the search has other groups.
+    Components become the exclusion ids of the search, so it serves no other task afterwards.
     """
     n = search.order.size
     search.check()
@@ -436,7 +436,7 @@ def write_friends(search: BoxSearch, limit: float, metric: Metric, labels: Array
 
 
 def join_others(search: BoxSearch, cell: Array, limit: float, parent: Array) -> None:
-    """Join the points that are not the first of their cells, and pass over nodes of one component."""
+    """Unite the points that are not the first of their tight nodes, and pass over nodes of one component."""
     n = search.order.size
     component, changes, counters = cp.empty(n, cp.int32), cp.empty(n, cp.uint32), cp.zeros(1, cp.uint64)
     _launch_friends(search, "find_components", n, n, parent, component)

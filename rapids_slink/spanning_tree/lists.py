@@ -18,21 +18,21 @@ that best edge. The forest records the points found and the raised bounds, so th
 lightest edge of each of these components. If most points would search, component_pairs.py may connect all components at
 once instead.
 
-**Joins.** Most edges of a minimum spanning tree join a small cluster, of fewer than `LARGE` points, to another. Let w
-be the weight at which a point's cluster becomes large, by the edges found so far. More edges let it become large no
-later. So the lightest edge that leaves a small cluster weighs at most the w of each of its points, and lists that are
-complete up to each point's own w certify it. Few pairs are that near: w is about the distance of the first or second
-neighbour, and the list's last neighbour is the eighth. No proof rests on this: the weights bound a search, whose result
-says up to which bounds its lists are complete.
+**Where lists end.** Most edges of a minimum spanning tree connect a small cluster, of fewer than `LARGE` points, to
+another. Let w be the weight at which a point's cluster becomes large, by the edges found so far. With more edges it
+becomes large no later. So the lightest edge that leaves a small cluster weighs at most the w of each of its points, and
+lists that are complete up to each point's own w certify it. Few pairs are that near: w is about the distance of the
+first or second neighbour, and the list's last neighbour is the eighth. No proof rests on this: the weights bound a
+search, whose result says up to which bounds its lists are complete.
 
 **Blocks** make the tree up to a distance of many rows that are near few others.
 
     rows ──▶ blocks around pivots ──▶ the edges of each block's tree by lists ──▶ the tree of these edges
 
-Each two rows within the distance meet in a block (`neighbors/pivots.py`). A pair that is in no tree of a block in which
-it meets is the heaviest of a cycle of pairs within the distance, so it is not in the tree of all rows either. A block's
-rows are in the order of their numbers, and so its edges are in the total order. The rows of a sample tell how many
-pairs meet in blocks. All pairs are searched if most meet, as those of noise.
+Any two rows within the distance meet in a block (`neighbors/pivots.py`). A pair that is in the tree of no block in
+which it meets is the heaviest of a cycle of pairs within the distance, so it is not in the tree of all rows either.
+A block's rows are in the order of their numbers, and so its edges are in the total order. The rows of a sample tell how
+many pairs meet in blocks. All pairs are searched if most pairs meet, as in noise.
 
 **Appended points.** The edges of the new tree are in the old one or have a new end, as `docs/algorithms.md` proves
 under "Rows added to a tree". So rounds run on lists of these edges alone. A new point lists its nearest others. An old
@@ -253,7 +253,7 @@ def connect_forest(
         nonlocal most_components
         edges = connect_components(whole, lists.core, forest.component, components, rows, report)
         if edges is None:
-            # Try again when half of them remain, unless rounds take less time than that.
+            # Try again when half of the components remain, unless rounds take less time than that.
             most_components = components / 2 if whole.is_over_all_pairs else 0
             return False
         report.count("connect", edges_certified_by_search=components - 1)
@@ -298,7 +298,7 @@ def connect_forest(
 #: The fewest points of a large cluster.
 LARGE = 1024
 #: The length of lists that end at these weights. Few rows have half as many neighbours within them, but points with
-#: near copies list these first. Of more points such lists would take too much memory.
+#: near copies list these first. With more points than `MAX_JOINED_ROWS` such lists would take too much memory.
 JOINED_NEIGHBORS, MAX_JOINED_ROWS = 16, 2**24
 #: The length of lists in clusters that are about as wide as they are far apart: then another search connects most of
 #: the components.
@@ -306,10 +306,10 @@ WIDE_NEIGHBORS = 4
 
 
 def join_weights(ids: Array, weights: Array, device: Device) -> Array:
-    """Return the weight at which each point joins a large cluster by the edges of lists, (n,) float64.
+    """Return the weight at which each point's cluster becomes large by the edges of lists, (n,) float64.
 
-    It is infinite for points that join none. `ids`, (n, k) int32, are -1, and `weights`, float64 and ascending,
-    infinite where a list has fewer entries. The weight of a few points is too large: without lower bounds of what is
+    It is infinite for points whose cluster never does. Where a list has fewer entries `ids`, (n, k) int32, are -1, and
+    `weights`, float64 and ascending, infinite. The weight of a few points is too large: without lower bounds of what is
     not listed, Borůvka's forest is not always the lightest.
     """
     xp, n, large = device.xp, len(ids), forced().large_cluster or LARGE
@@ -324,7 +324,7 @@ def join_weights(ids: Array, weights: Array, device: Device) -> Array:
     src, dst, weight = edges.values()
     first, second, size = xp.empty((3, m), "int32")
     dendrogram_kernels(device).merge_in_order(src, dst, n, first, second, size)
-    # For each cluster, leaves first: the last that holds it and is not large, and the weight at which that ends.
+    # By cluster, leaves first: the last cluster that holds it and is not large, and the weight at which that one ends.
     merge, within, end = xp.arange(n, n + m, dtype="int32"), xp.arange(n + m, dtype="int32"), xp.full(n + m, xp.inf)
     for child in (first, second):
         within[child] = xp.where(size < large, merge, child)
@@ -364,7 +364,7 @@ def prepare_blocks(look: Look) -> Prepared | None:
         count = int(pivots[-1, 0]) + 1
 
         def meeting(values: Array) -> Iterator[tuple[slice, Array]]:
-            """Yield ranges of rows, and in which blocks each of these meets others, (blocks, m) bool."""
+            """Yield ranges of rows, and in which blocks each row of these meets others, (blocks, m) bool."""
             for some, block, may_be_near in deal_out(values, pivots, radius, is_cosine, device):
                 number = xp.arange(count)[:, None]
                 yield some, (number == block) | (may_be_near & (number < block))
@@ -396,7 +396,7 @@ def prepare_blocks(look: Look) -> Prepared | None:
 
 
 def _edges_of(look: Look, numbers: Array) -> tuple[Array, Array, Array]:
-    """Return src, dst and weight of the edges up to the largest weight of the tree of some rows, by their numbers."""
+    """Return src, dst and weight of the tree's edges up to the largest weight, for the rows of these numbers."""
     problem, xp = look.problem, look.problem.device.xp
     if numbers.size < 2:
         return numbers[:0], numbers[:0], xp.empty(0)
@@ -411,7 +411,7 @@ def _edges_of(look: Look, numbers: Array) -> tuple[Array, Array, Array]:
 
 # ------------------------------------------------------------------------------------------------------ appended points
 
-#: How many new points and how many edges of the old tree an old point lists. With many features one point in 15 has
+#: An old point lists this many new points, and this many edges of the old tree. With many features one point in 15 has
 #: more than four edges, and each of these would keep the components around it uncertain.
 NEW_LISTED, TREE_LISTED = 2, 8
 #: How many others a new point lists.
@@ -430,7 +430,7 @@ class TreeEdges:
     row: Array
     other: Array
     weight: Array  # float64 array
-    place: Array  # int array: 0, 1, ... along the edges of a row
+    place: Array  # int array: the position of an edge, 0, 1, ..., among those of its row
 
     @classmethod
     def of(cls, columns: dict[str, Array], xp: Any) -> Self:
@@ -442,7 +442,7 @@ class TreeEdges:
         return cls(row, other[order], xp.repeat(weight, 2)[order], xp.arange(row.size) - xp.searchsorted(row, row))
 
     def at(self, kept: Array) -> Self:
-        """Return the edges at these positions."""
+        """Return the edges at the positions `kept`."""
         return type(self)(self.row[kept], self.other[kept], self.weight[kept], self.place[kept])
 
 
@@ -456,7 +456,7 @@ class AppendedSearch(Search):
         self.unlisted: TreeEdges
 
     def find(self, task: SearchTask) -> SearchResult:
-        """Return one neighbour outside its component for each row of a task, whose groups are the components."""
+        """Return one neighbour outside its component for each row of a task, whose exclusion ids are the components."""
         xp, m = self.xp, task.rows.size
         is_new = task.rows >= self.n_old
         result = SearchResult(xp.empty((m, 1), "int32"), xp.empty((m, 1)), xp.empty(m))

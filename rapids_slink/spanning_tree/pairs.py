@@ -106,7 +106,7 @@ def stores_distances(d: int, metric: Metric, min_samples: int, device: Device, c
 
 
 def is_stored(metric: Metric, min_samples: int, compact: bool) -> bool:
-    """Return whether a CPU stores the distances of a group."""
+    """Return whether a CPU stores the distances of a small group of rows."""
     return metric.missing or stores_distances(1, metric, min_samples, CPU, compact)
 
 

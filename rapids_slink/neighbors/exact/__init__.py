@@ -1,4 +1,4 @@
-"""Surrogate distances in float64, and each row's least k of them.
+"""Surrogate distances in float64, and the k least of each row.
 
     candidates ──rerank──▶ TopLists ◀──scan── every point
 
@@ -44,14 +44,14 @@ class Candidates:
 
 @dataclass(frozen=True)
 class TopLists:
-    """The least `k` found so far, sorted in the total order."""
+    """The least `k` entries found so far for each row, sorted in the total order."""
 
-    ids: Array  # (rows, k) int32, -1 where there is none
-    weights: Array  # (rows, k) float64, infinite there
+    ids: Array  # (rows, k) int32, -1 in an empty entry
+    weights: Array  # (rows, k) float64, infinite in an empty entry
     overflowed: Array  # (rows,) bool, whether a row had more candidates than the capacity
 
 
-#: The groups of some rows, and of all points by id: int32 arrays.
+#: The exclusion ids of some rows, and of all points by id: int32 arrays.
 Groups: TypeAlias = tuple[Array, Array]
 
 
@@ -61,7 +61,7 @@ def same_candidates(ids: Array, rows: int, device: Device) -> Candidates:
 
 
 def scan_bytes(n: int, k: int, device: Device) -> int:
-    """Return the bytes that `scan` takes for a row, without its list: for long lists all n distances are sorted."""
+    """Return the bytes that `scan` takes for a row, without its list; for a long list all n distances are sorted."""
     return 40 * n if k > kernels(device).MAX_LIST else 0
 
 

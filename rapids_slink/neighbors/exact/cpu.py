@@ -89,8 +89,8 @@ def rerank(
     """Merge the candidates of m queries, `rows`, with surrogate distances of at most `upper` into their lists.
 
     `upper`, (m,) float64, is tightened to the last entries of the lists that are full, and ``top.overflowed`` is set
-    for rows that lost candidates. `groups` is not used: the filter has left out candidates of a row's own group. `core`
-    is that of a `SearchTask`. Bounds and lists may be those of more rows, among which the queries' are at `places`.
+    for rows that lost candidates. `groups` is not used: the filter has left out candidates of the row's exclusion id.
+    `core` is that of a `SearchTask`. Bounds and lists may be those of more rows, in which `places` are the queries'.
     """
     places = np.arange(rows.size, dtype=np.int32) if places is None else places
     _rerank(
@@ -100,9 +100,9 @@ def rerank(
 
 
 def scan(exact: ExactPoints, rows: Array, groups: Groups, upper: Array, k: int, core: Array = None) -> TopLists:
-    """Return the lists of `rows` with every point of another group as a candidate.
+    """Return the lists of `rows` with every point of another exclusion id as a candidate.
 
-    `groups` are the rows' and the points'; the other parameters are those of `rerank`.
+    `groups` are the exclusion ids of the rows and the points; the other parameters are those of `rerank`.
     """
     if k > MAX_LIST:
         return _lists_by_sorting(exact, rows, groups, upper, k, core)
@@ -140,10 +140,10 @@ def _lists_by_sorting(
 def scan_each_pair(
     points: Array, metric: Metric, top: TopLists, upper: Array, progress: Progress | None = None
 ) -> None:
-    """Merge all others with surrogate distances of at most `upper`, which is tightened, into each point's empty list.
+    """Merge the others with surrogate distances of at most `upper`, which is tightened, into each point's empty list.
 
-    Each distance is computed once, for both its points. Blocks of points meet in rounds, in which a block has one
-    partner, and so a list one thread.
+    Each distance is computed once, for both its points. Blocks of points meet in rounds. In a round a block has one
+    partner, so one thread writes a list.
     """
     n, points = len(points), read_only(points)
     order, count = low_discrepancy_order(n), 2 * max(1, min(2 * workers(CPU), n // POINTS))
@@ -162,7 +162,7 @@ def read_lists(ids: Array, weights: Array, at: int) -> tuple[Array, Array, Array
 
 
 def sort_by_reachability(ids: Array, weights: Array, core: Array) -> None:
-    """Raise each list's surrogate distances to mutual reachability, and sort it again."""
+    """Raise each list's surrogate distances to mutual reachability, and sort the list again."""
     for_each_chunk(
         CPU, lambda rows: _sort_by_reachability(ids, weights, core, rows.start, rows.stop), row_blocks(*ids.shape)
     )
@@ -212,7 +212,7 @@ def put_lists(into: Any, rows: Array, bound: Array, top: TopLists) -> None:
 
 
 def scatter_min(least: Array, group: Array, weights: Array) -> None:
-    """Lower each group's least weight to the first weights of its rows' lists.
+    """Lower the least weight of each exclusion id to the first weights of its rows' lists.
 
     That is, least[group[i]] = min(least[group[i]], weights[i, 0]).
     """
@@ -220,14 +220,14 @@ def scatter_min(least: Array, group: Array, weights: Array) -> None:
 
 
 def gather_min(bound: Array, least: Array, group: Array) -> None:
-    """Lower each row's bound to its group's least weight: bound[i] = min(bound[i], least[group[i]])."""
+    """Lower each row's bound to the least weight of its exclusion id: bound[i] = min(bound[i], least[group[i]])."""
     np.minimum(bound, least[group], out=bound)
 
 
 def drop_above_bound(ids: Array, weights: Array, upper: Array) -> None:
-    """Empty the entries above the bound that a task of minima per group reached.
+    """Empty the entries above the bound that a task of minima per exclusion id reached.
 
-    A row may have listed a point before another row of its group lowered the bound; that point is not known to be the
+    A row may have listed a point before another row of its id lowered the bound; that point is not known to be the
     row's nearest.
     """
     above = weights > upper[:, None]
@@ -324,7 +324,7 @@ def words_of(values: np.ndarray) -> np.ndarray:
 
 
 def hash_rows(values: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
-    """Return a uint64 for each row, or for each of some, which is the same for equal rows.
+    """Return a uint64 for each row, or for each of some; equal rows have the same.
 
     It is a sum of the values' bits with odd random factors, modulo 2⁶⁴.
     """
@@ -526,7 +526,7 @@ def comes_before_last(ids, weights, i, id_, weight):
 
 @njit(cache=True)
 def insert(ids, weights, i, id_, weight):
-    """Put (weight, id) into the sorted list i, dropping its last."""
+    """Put (weight, id) into the sorted list i, and drop the list's last entry."""
     at = ids.shape[1] - 1
     while at > 0 and comes_before(weight, id_, weights[i, at - 1], ids[i, at - 1]):
         ids[i, at], weights[i, at] = ids[i, at - 1], weights[i, at - 1]
@@ -547,10 +547,10 @@ _kernel = njit(nogil=True, error_model="numpy", no_cpython_wrapper=True)
 
 @intrinsic
 def weigh(typing_context: Any, formula: Any, x: Any, rows: Any, y: Any, points: Any, tile: Any) -> Any:
-    """Set tile.total[i, j] to the surrogate distance of rows rows[i] of x and points[j] of y: the kernel for x's type.
+    """Set tile.total[i, j] to the surrogate distance of row rows[i] of x and point points[j] of y.
 
-    `formula` is `Metric.cpu_formula`; rows and points are int32. A function around the kernels would take as long to
-    compile as they do.
+    The type of x chooses the kernel. `formula` is `Metric.cpu_formula`; rows and points are int32. A function around
+    the kernels would take as long to compile as they do.
     """
     kernel, dtype = weigh_values, x.dtype
     if isinstance(formula, types.NamedUniTuple):

@@ -64,7 +64,7 @@ struct chebyshev : sum_of_terms {
     __device__ void add(double x, double y) { add_gap(minus(x, y)); }
 };
 
-// The distance of a group of columns, by its sum.
+// The distance of a group of columns from the sum of its terms.
 __device__ __forceinline__ double group_distance(const squared_euclidean& sum) { return __dsqrt_rn(sum.total); }
 __device__ __forceinline__ double group_distance(const sum_of_terms& sum) { return sum.total; }
 
@@ -79,7 +79,7 @@ template <class Sum> struct scaled : sum_of_terms {
     }
 };
 
-// Of columns that repeat: a difference is that of the nearest images.
+// For columns that repeat: a difference is that of the nearest images.
 template <class Sum> struct periodic : Sum {
     int at = 0;
     __device__ void add(double x, double y) {
@@ -186,7 +186,7 @@ struct hamming {
     template <class X, class Y> __device__ double value(X, Y, int) const { return differ; }
 };
 
-// Even and odd features are summed separately: the two sums change places at each step. Of an odd number the last comes after.
+// Even and odd features are summed separately: the two sums change places at each step. The last of an odd number comes after.
 struct inner_product {
     double mine = 0, other = 0;
     static __device__ int summed(int d) { return d & ~1; }
@@ -201,7 +201,7 @@ struct inner_product {
     template <class X, class Y> __device__ double value(X x, Y y, int d) const { return -dot(x, y, d); }
 };
 
-// Of rows that are followed by their norms: d - 1 features.
+// For rows that are followed by their norms: d - 1 features.
 struct cosine : inner_product {
     static __device__ int summed(int d) { return inner_product::summed(d - 1); }
     template <class X, class Y> __device__ double value(X x, Y y, int d) const {
@@ -250,7 +250,7 @@ struct present_hamming {
     template <class X, class Y> __device__ double value(X, Y, int) const { return of(0, 0, 0); }
 };
 
-// Of rows that are followed by the number of features that they have: d - 1 features.
+// For rows that are followed by the number of features that they have: d - 1 features.
 struct hiercc : present_hamming {
     static __device__ int summed(int d) { return d - 1; }
     // By the numbers of features that are present in either, and of all.
@@ -265,7 +265,7 @@ struct hiercc : present_hamming {
     }
 };
 
-// Of rows of zeros and ones: d - 1 words, and the number of ones. A formula of the features is one of the counts, which are exact.
+// For rows of zeros and ones: d - 1 words, and the number of ones. A formula of the features is one of the counts, which are exact.
 struct bit_counts {
     int common = 0;
     static __device__ int summed(int d) { return d - 1; }

@@ -493,7 +493,7 @@ def nearest_gap(x, y, period):
 
 @njit(nogil=True, cache=True, forceinline=True)
 def least_gap(below, above, period):
-    """Return the least difference of two intervals, by how far the second is above the first and below it."""
+    """Return the least difference of two intervals, of which the second is `above` the first and `below` it."""
     return max(min(max(below, above), period + min(below, above)), 0.0)
 
 
@@ -509,7 +509,7 @@ def add_to_group(kind, total, gap):
 
 @njit(nogil=True, cache=True, forceinline=True)
 def group_distance(kind, total):
-    """Return the distance of a group of columns, by its sum."""
+    """Return the distance of a group of columns from the sum of its terms."""
     return total if (kind == MANHATTAN) | (kind == CHEBYSHEV) else math.sqrt(total)
 
 

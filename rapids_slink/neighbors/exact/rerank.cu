@@ -8,8 +8,8 @@
 // zero. Rows with at most `more_than` candidates are left as they are. A warp has `rows_a_warp` rows, at most 32, and reads
 // their counts at once: many rows if most are left.
 //
-// Without `candidates` and `count` these are all n_points, dealt out to `parts` lists of a row, each with `capacity` points that follow
-// each other; nothing else is written. Otherwise `parts` is 1.
+// Without `candidates` and `count` all n_points are candidates. They are dealt out to `parts` lists of a row, each with `capacity`
+// points that follow each other; nothing else is written. Otherwise `parts` is 1.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) rerank(
     const VALUE* __restrict__ queries, const VALUE* __restrict__ values, int d, const int* __restrict__ rows, int n_lists,
     int parts, int n_points, const int* __restrict__ candidates, int* __restrict__ count, int more_than, int rows_a_warp, int capacity,

@@ -17,7 +17,7 @@ __device__ __forceinline__ void exchange_entries(double* w, int* id, int size, i
     }
 }
 
-// How many entries wait to be merged into a list of `size`, at most.
+// The most entries that wait to be merged into a list of `size`.
 __device__ __forceinline__ int waiting_room(int size) { return max(2 * WARP, size / 2); }
 
 // A warp's sorted list of k entries. Up to 32 are in registers, one a lane. A longer one is in shared memory: `size` entries, a
@@ -62,7 +62,7 @@ struct TopK {
         __syncwarp();
         if (waiting + WARP > waiting_room(size)) finish();
     }
-    // The least 32 of the list and of one entry a lane: these sorted downwards, the lesser of each two, and those sorted.
+    // Merges one entry a lane into a list of 32: the entries are sorted downwards, and the lesser of each two stay and are sorted.
     __device__ void merge(double weight, int candidate) {
         int lane = threadIdx.x % WARP;
 #pragma unroll
@@ -74,7 +74,7 @@ struct TopK {
 #pragma unroll
         for (int offset = WARP / 2; offset; offset /= 2) exchange(own_w, own_id, offset, (lane & offset) == 0);
     }
-    // Merges what waits, in the same way: if that is fewer than the list, its end alone is compared.
+    // Merges what waits, in the same way: if fewer entries wait than the list has, its end alone is compared.
     __device__ void finish() {
         if (!waiting) return;
         int lane = threadIdx.x % WARP, used = 2;

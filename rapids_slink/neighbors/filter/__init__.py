@@ -1,4 +1,4 @@
-"""Filters: low precision rules pairs out, under a bound on its error, and decides nothing else.
+"""Filters: low precision rules pairs out under a bound on its error. Where pairs are counted, it also rules pairs in.
 
     cpu.py        tiles of products by a CPU's BLAS, tested in memory
     cuda.py       points quantized, and first bounds, on a GPU; metrics without a product form: sums of float32 terms,
@@ -241,9 +241,9 @@ def sure_radius(surrogate: float, n_features: int, scale: float, metric: Metric)
 
 #: An upper bound of the scaled distance of two points: half a squared length is below 2³⁰.
 LONGEST_RADIUS = 2.0**17
-#: A product that is added to the square of this loses all that is below float32's spacing, if addends are cut.
+#: A product that is added to this number's square loses all that is below the square's spacing, if addends are cut.
 LARGE = 2.0**12
-#: The small products, in about units of that spacing. Where sums have one bit less than float32, the second and
+#: The small products, about, in units of that spacing. Where sums have one bit less than float32, the second and
 #: later ones lose more than the bound allows.
 SPACINGS = 1, 2, 4, 8
 N_RANDOM = 8
@@ -308,13 +308,13 @@ class Trial:
         return bool(passes[:m].all() and not passes[m:].any())
 
 
-REST = 4  # coordinates of a GPU share the length of the rest
-SAMPLE = 4096  # rows of which the length of the rest is known
+REST = 4  # the coordinates over which a GPU spreads the length of the rest
+SAMPLE = 4096  # rows for which the length of the rest is computed
 
 
 @dataclass(frozen=True)
 class Projection:
-    """The map from points to coordinates."""
+    """The map from points to their coordinates on principal axes."""
 
     scaling: Scaling
     axes: Array  # (d, m) float64: nearly orthonormal columns
@@ -496,7 +496,7 @@ class TileFilter:
         return self.quantized_queries.take(self.position[rows])
 
     def tested_groups(self, groups: Groups, task: SearchTask) -> Groups:
-        """Return the groups of some rows, and of the points by id, as `candidates` takes them."""
+        """Return the exclusion ids of some rows, and of the points by id, as `candidates` takes them."""
         return groups
 
     def by_band(
@@ -518,8 +518,8 @@ class TileFilter:
         """Return each row's candidates among the points of a band of the order.
 
         The rows are those that `query` returned. The caller wants no surrogate distance above a row's `bound`, (m,)
-        float64. The groups, (m,) and (n,) int32, are those that `tested_groups` returned: pairs within a group may be
-        left out. A row has room for `capacity` candidates, by default for `room` times `candidate_capacity`.
+        float64. The groups, (m,) and (n,) int32, are those that `tested_groups` returned: pairs of one exclusion id may
+        be left out. A row has room for `capacity` candidates, by default for `room` times `candidate_capacity`.
         """
         radius = self.radius(bound, rows)
         candidates: Candidates = self.exact_kernels.new_candidates(bound.size, task.k, capacity)

@@ -59,14 +59,14 @@ def filter_of_products(
 
 
 def filter_of_sums(exact: ExactPoints) -> None:
-    """Return None: a CPU has no filter of bits, nor of metrics without a product form."""
+    """Return None: a CPU has no filter for bits, nor for metrics without a product form."""
 
 
 class BlasFilter(ProductFilter):
     """The product filter of a CPU: BLAS forms products in float32, and Numba's kernels test them."""
 
     name = "float32 tiles"
-    stretch = 1.0  # how many times as far apart as two points what is multiplied may be
+    stretch = 1.0  # the largest factor by which coordinates lie farther apart than their points
     seeds_as_tested = True
 
     def radius(self, bound: Array, rows: QuantizedPoints) -> Array:
@@ -252,7 +252,7 @@ def value_ranges(point_sets: Iterable[Array], centre: Array) -> list[ValueRange]
 
 
 class Check(NamedTuple):
-    """The values that check a pair which passes by its coordinates; the package has the proof."""
+    """The values that check a pair which passes by its coordinates; filter/__init__.py has the proof."""
 
     queries: np.ndarray  # (m, d) and (n, d), in the metric's product form
     points: np.ndarray
@@ -274,8 +274,8 @@ def append_candidates(
     """Append to each row's candidates the points that pass the test of `filter` and are in another group.
 
     `product` is that of the rows and points, (m, n), and `radius` holds the rows' `filter.filter_radius`. `groups` are
-    int32: the rows', (m,), and those of all points by id. `back` is a pair: the points' own radii, (n,), and their
-    candidates among the rows, whose groups are their ids.
+    the exclusion ids of the rows, (m,), and of all points by id, int32. `back` is a pair: the points' own radii, (n,),
+    and their candidates among the rows, whose exclusion ids are their ids.
     """
     # A point that wants no row has its error for its radius, which changes no test.
     point_radius, point_candidates = back or (points.error, Candidates(into.ids[:0], into.count[:0]))
@@ -308,7 +308,7 @@ def seed_bounds(
 ) -> None:
     """Tighten the bounds of a task's rows to an upper bound of the distance to each one's k-th nearest point.
 
-    The bound, (m,) float64, is the k-th of the nearest points of other groups in each of some buckets. `product`,
+    The bound, (m,) float64, is the k-th of the nearest points of other exclusion ids in some buckets. `product`,
     (m, n), is that of the rows with a sample of the points. There is a `check` if the product is of coordinates, which
     bound no distance from above.
     """
@@ -325,7 +325,7 @@ def seed_bounds(
 def _passes(product, i, row, points, passed):
     """Apply the filter's test to row i: set `passed` for each point that passes.
 
-    The larger radius decides, the row's or the point's. It is a function of its own so that it compiles to vector
+    The larger of the row's and the point's radius decides. The function stands alone so that it compiles to vector
     instructions.
     """
     half_norm, radius, error = row.half_norm[i], row.radius[i], row.error[i]
@@ -367,8 +367,8 @@ def points_between(product, rows, i, points, sure_radius, norm_slack, seen, pass
 def _surely_within(product, i, rows, points, radius, norm_slack, sure):
     """Apply the converse of the test to row i: set `sure` for each point that is surely within.
 
-    `filter.sure_radius` has the proof. `radius` and `norm_slack` are float32, as is all that is computed. It is a
-    function of its own for the same reason as `_passes`.
+    `filter.sure_radius` has the proof. `radius` and `norm_slack` are float32, as is all that is computed. The function
+    stands alone for the same reason as `_passes`.
     """
     half_norm, radius = rows.half_norm[i], radius - rows.error[i] * np.float32(1 + 2.0**-20)
     for j in range(product.shape[1]):

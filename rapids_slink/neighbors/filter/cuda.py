@@ -99,7 +99,7 @@ def filter_of_products(
 
 
 def filter_of_sums(exact: ExactPoints) -> TileFilter | None:
-    """Return the filter of bits, or of metrics without a product form; None if these values or the GPU have none."""
+    """Return the filter for bits or for metrics without a product form; None if these values or the GPU have none."""
     if exact.points.dtype == "uint64":
         is_served = has_bit_products() and WORD_BITS * exact.points.shape[1] <= MAX_BITS
         return CountFilter(exact, cuda()) if is_served else None
@@ -112,7 +112,7 @@ def fused_filter() -> Any:
 
 
 def serves(n_features: int) -> bool:
-    """Return whether the current GPU has a filter of products for this number of features."""
+    """Return whether the current GPU has a product filter for this number of features."""
     return has_products() and (n_features <= MAX_FEATURES or fp16_keeps_bound())
 
 

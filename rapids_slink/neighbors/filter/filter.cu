@@ -5,9 +5,9 @@
 #define KEYS_PER_LANE 1
 #endif
 
-// Tightens bound[i], for each row (a block), to what the k-th nearest point of another group is at most, taken from the nearest
-// of each of KEYS_PER_LANE times 32 buckets, at least k, of every so manieth point. If points have core distances, those of row
-// rows[i] and of the points count too.
+// Tightens bound[i], for each row (a block), to an upper bound of the distance of its k-th nearest point with another exclusion id.
+// The points are one in `step`, in KEYS_PER_LANE times 32 buckets, at least k, of which the nearest count. If points have core
+// distances, those of row rows[i] and of the points count too.
 extern "C" __global__ void seed_bounds(
     const float* __restrict__ product, int points, const float* __restrict__ half_norm, const float* __restrict__ error,
     const float* __restrict__ point_half_norm, const float* __restrict__ point_error,

@@ -10,7 +10,7 @@
 #endif
 
 constexpr int CHUNK = 8;                 // features of fp16 in 16 bytes
-constexpr int WORDS = 4;                 // in as many bytes, each of four int8 features
+constexpr int WORDS = 4;                 // in 16 bytes, each of four int8 features
 
 union Chunk {
     uint4 bits;

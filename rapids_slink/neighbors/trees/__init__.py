@@ -21,7 +21,7 @@ BALLS, POINTS, THREADS = (constant(SOURCE, name) for name in ("BALLS", "POINTS",
 
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")  # then no point seems near
 def expansion(values: Array, device: Device, times: float = 2) -> tuple[float, float]:
-    """Return the share of a sample of points that is within `times` the distance from a row to its nearest, and that.
+    """Return the share of a sample that is within `times` a row's distance to its nearest, and that distance.
 
     The share is a mean over `BALLS` rows. The distance to the nearest of the sample is the rows' median, divided by the
     root mean square distance of points from their mean: about 1 for noise of many features, and next to nothing for

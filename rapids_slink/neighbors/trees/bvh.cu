@@ -19,8 +19,8 @@ extern "C" __global__ void find_box(const VALUE* __restrict__ values, long long 
     }
 }
 
-// The Morton code of each point: the leading bits of all coordinates, interleaved, of its place in the box, to whose sides
-// points outside are moved. It only decides how fast the search is.
+// Writes the Morton code of each point: the leading bits, interleaved, of its coordinates in the box. Points outside are moved to
+// the box's sides. Codes only decide how fast the search is.
 extern "C" __global__ void morton_codes(
     const VALUE* __restrict__ values, long long n, const double* __restrict__ box, int bits,
     unsigned long long* __restrict__ codes) {
@@ -53,7 +53,7 @@ extern "C" __global__ void arrange(
     level[p] = p < n - 1 ? level_between(codes[id], codes[along[p + 1]], p) : HIGHEST;
 }
 
-// Whether a leaf begins at each position: the cells around it are tried, each the least that holds the one before.
+// Marks the positions at which a leaf begins: the nodes around a position are tried, each the least that holds the one before.
 extern "C" __global__ void find_leaves(const unsigned char* __restrict__ level, long long n, int* __restrict__ begins) {
     long long p = thread_index(), a = p, b = p;
     if (p >= n) return;
@@ -79,7 +79,7 @@ extern "C" __global__ void list_leaves(const int* __restrict__ leaf_of, long lon
     if (p < n && (p == 0 || leaf_of[p] != leaf_of[p - 1])) start[leaf_of[p]] = p;
 }
 
-// Takes the lower and the higher of each two numbers.
+// Takes the lower of each two lower bounds and the higher of each two upper bounds into a node's box.
 __device__ __forceinline__ void extend(Node& node, const VALUE* low, const VALUE* high, int least) {
     node.least = min(node.least, least);
     for (int f = 0; f < FEATURES; f++) {
@@ -96,9 +96,9 @@ __device__ __forceinline__ void extend(Node& node, const Node* child) {
     extend(node, low, high, __ldcg(&child->least));
 }
 
-// The nodes, their boxes and their parents, from the leaves up (Apetrei 2014). A node joins that neighbour which it differs
-// from by less; of two the second to come makes their parent. Its end that the other needs to know waits in `end`, which is
-// NO_NODE to start with. `next` and `previous` are the last and the first leaf for the time being.
+// Makes the nodes, their boxes and their parents, from the leaves up (Apetrei 2014). A node merges with the neighbour from which it
+// differs less; the second of the two to come makes their parent. The end of it that the other needs to know waits in `end`, which
+// is NO_NODE to start with. `next` and `previous` are at first the node's last and first leaf.
 extern "C" __global__ void build(
     const VALUE* __restrict__ points, const int* __restrict__ order, long long n, const unsigned char* __restrict__ level,
     const int* __restrict__ start, int leaves, Node* nodes, Span* __restrict__ spans, int* __restrict__ parent, int* end) {
@@ -143,7 +143,7 @@ extern "C" __global__ void link(int leaves, Node* nodes) {
     nodes[v].previous = first > 0 ? nodes[2 * first - 1].left : NO_NODE;
 }
 
-// The nodes' groups, of the points' along the curve.
+// Writes the exclusion ids of nodes, by those of the points along the curve.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) write_groups(
     const int* __restrict__ group, long long n, int leaves, const Span* __restrict__ spans, Node* nodes, unsigned* changes,
     unsigned* of_blocks, unsigned long long* counters) {
@@ -151,8 +151,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) write_groups(
     group_nodes(blocks, group, n, leaves, spans, nodes, changes, of_blocks);
 }
 
-// Adds up how many nodes some warps visit, `step` points apart, whose points search for their nearest others together: of each
-// no more than `limit`. The last begins before `end`.
+// Adds up how many nodes some warps visit, `step` points apart, if the points of a warp search for their nearest others together.
+// At most `limit` nodes count for a warp. The last begins before `end`.
 extern "C" __global__ void count_visits(
     const VALUE* __restrict__ points, long long n, const int* __restrict__ leaf_of, const Node* __restrict__ nodes,
     long long step, long long end, int limit, unsigned long long* total) {

@@ -1,6 +1,6 @@
 // A bounding volume hierarchy over points sorted along a space-filling (Morton) curve, and a way through it.
 //
-// It is the radix tree of the points' codes (Karras 2012), whose nodes are cells of the curve. The largest cells of at most
+// It is the radix tree of the points' codes (Karras 2012), whose nodes are stretches of the curve. The largest of at most
 // LEAF points are the leaves, numbered along the curve: leaf i is node 2i, and the node whose children meet between leaves i
 // and i + 1 is node 2i + 1.
 #pragma once
@@ -18,14 +18,14 @@
 #endif
 
 constexpr int LEAF = 8;               // points at most
-constexpr int MIXED = -1;             // the group of a node whose points are of several
+constexpr int MIXED = -1;             // the exclusion id of a node whose points have several
 constexpr int NO_NODE = -1;
 constexpr double INFINITE = 1.0 / 0.0;
 
 struct __align__(16) Node {
     VALUE low[FEATURES], high[FEATURES];
     int least;           // id of its points
-    int group;           // that all its points share, or MIXED
+    int group;           // the exclusion id that all its points share, or MIXED
     int left, right;     // children; of a leaf the first position, and the bits of the last inverted, which is negative
     int next, previous;  // along the curve, when all of this node is done: the largest nodes that begin after it, end before it
 };
@@ -33,8 +33,8 @@ struct __align__(16) Node {
 // The first and the last position of a node's points.
 struct Span { int first, last; };
 
-// Writes the groups of points along the curve into the nodes that hold one group alone; `changes`, with room for a number a
-// point, count how often the group has changed up to each. The next step has to wait.
+// Writes the exclusion ids of points along the curve into the nodes whose points share one; `changes`, with room for a number a
+// point, counts how often the id has changed up to each. The next step has to wait.
 __device__ __forceinline__ void group_nodes(
     ResidentBlocks& blocks, const int* group, long long n, int leaves, const Span* __restrict__ spans, Node* nodes,
     unsigned* changes, unsigned* of_blocks) {

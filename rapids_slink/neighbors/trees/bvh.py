@@ -75,7 +75,7 @@ class BoxSearch(Search):
         if queries is not None:
             place = cp.searchsorted(codes[along], self._morton_codes(queries))
             self.start = place.clip(max=n - 1).astype(cp.int32)
-        self.core: Array = None  # the core distances of the last task that had any; `cores`: see `_cores`
+        self.core: Array = None  # the core distances of the last task that had any; for `cores` see `_cores`
         self.cores: tuple[Any, Any] = (None, None)
 
     @staticmethod
@@ -131,7 +131,7 @@ class BoxSearch(Search):
         check_arrays("float64", upper, size=m)
         group = task.point_group[self.order]
         minima = None
-        if task.per_group_minimum:  # otherwise no two points are of one group, or no group holds a point and a query
+        if task.per_group_minimum:  # otherwise no two points, or no point and query, have one exclusion id
             arrived, counters = cp.empty(group.size, cp.uint32), cp.zeros(1, cp.uint64)
             self.launch_resident(
                 "write_groups", group.size, group, *self.tree, arrived, number_a_block(SOURCE), counters

@@ -10,8 +10,8 @@ constexpr int BALLS = 256, POINTS = 2048, THREADS = 256;
 
 // The points of a sample are at the multiples of `stride`, modulo n.
 
-// The sampled points whose squared distance is at most `squared` times that of the one nearest to each ball's centre, one of the
-// points that would follow in the sample; that of the nearest, and the sum of all that are finite. A block a ball.
+// Counts the sampled points whose squared distance from a ball's centre is at most `squared` times that of the nearest; writes the
+// nearest's, and the sum of all finite ones. The centre is a point that would follow in the sample. A block a ball.
 extern "C" __global__ void __launch_bounds__(THREADS) count_within(
     const VALUE* __restrict__ values, long long n, int d, long long stride, double squared, int* __restrict__ within,
     double* __restrict__ squares_of_balls) {

@@ -16,7 +16,7 @@ quarter of the time.
 
 *Lists.* They begin with the nearest points of the leaf that the rows start in, sorted, unless they are very short. Each
 distance of a row is compared with all, in vector instructions. Inserted one by one, 12 of a leaf's 30 points would go
-into a list of five, and which ones cannot be foretold.
+into a list of five, and which ones is not known before.
 """
 
 from collections.abc import Callable, Iterator
@@ -67,7 +67,7 @@ class Tree(NamedTuple):
     #: `low` and `high`: (nodes, d) float64, the nodes' bounding boxes
     low: np.ndarray
     high: np.ndarray
-    #: (nodes,) int32, the least row of each; of points at one distance only rows before those listed matter
+    #: (nodes,) int32, the least row of each node; of points at one distance only rows before those listed matter
     least: np.ndarray
 
 
@@ -245,7 +245,7 @@ def least_of_nodes(first: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 
 def groups_of_nodes(first: np.ndarray, group: np.ndarray) -> np.ndarray:
-    """Return for each node the group that all its points share, or -1: (nodes,) int32."""
+    """Return for each node the exclusion id that all its points share, or -1: (nodes,) int32."""
     least = least_of_nodes(first, group)
     return np.where(least == -least_of_nodes(first, -group), least, np.int32(-1))
 
@@ -374,7 +374,7 @@ class Lanes(NamedTuple):
     #: `low` and `high`: (d,) float64, their bounding box
     low: np.ndarray
     high: np.ndarray
-    #: `bound`, `core` and `group`: (LEAF,) arrays: their distance bounds, core distances and groups. A lane without a
+    #: `bound`, `core` and `group`: (LEAF,) arrays: distance bounds, core distances and exclusion ids. A lane without a
     #: row has the bound -1: nothing is within it
     bound: np.ndarray
     core: np.ndarray
@@ -383,7 +383,7 @@ class Lanes(NamedTuple):
     distance: np.ndarray  # (LEAF,) float64, from the node under test
     must_visit: np.ndarray  # (LEAF,) bool, whether the row has to visit that node
     near: np.ndarray  # (LEAF,) float64, the distances of one row from a leaf's points
-    nearest: np.ndarray  # (LEAF,) int64, the places of these points in some order
+    nearest: np.ndarray  # (LEAF,) int64, the positions of these points in the leaf, in some order
     ids: np.ndarray  # (LEAF,) float64, the rows of these points
 
 
@@ -399,7 +399,7 @@ def stage(default: Any) -> Any:
 
 @stage
 def load(reducer, queries, begin, m, lanes):
-    """Put the bounds of m rows from `begin` on into their lanes; return the largest, and the rows' one group or -1."""
+    """Put the bounds of m rows from `begin` on into their lanes; return the largest, and the rows' one id or -1."""
     lanes.bound[:m] = reducer.limit
     return reducer.limit, np.int64(-1)
 
@@ -566,17 +566,17 @@ ANY_ID = np.iinfo(np.int32).max
 class TopK(NamedTuple):
     """A reducer: the k nearest points of each row, in sorted lists, which a walk empties first.
 
-    Several threads lower the minima of groups without a lock: a value read late or an update lost leaves a bound that
-    is too high, which costs time and never a neighbour.
+    Several threads lower the minima of exclusion ids without a lock: a value read late or an update lost leaves a bound
+    that is too high, which costs time and never a neighbour.
     """
 
     upper: np.ndarray  # (m,) float64, the rows' bounds
-    minima: np.ndarray  # float64, the least distance found in each group; empty if it is not wanted
+    minima: np.ndarray  # float64, the least distance found by exclusion id; empty if it is not wanted
     ids: np.ndarray  # (m, k) int32
     weights: np.ndarray  # (m, k) float64
-    row_group: np.ndarray  # (m,) int32, the rows' groups
-    #: Groups and core distances exclude pairs: by position, and by node. A node's group is the one that all its points
-    #: share, or -1; its core distance is the least of its points'
+    row_group: np.ndarray  # (m,) int32, the rows' exclusion ids
+    #: `group` and the core distances exclude pairs: by position, and by node. A node's exclusion id is the one that all
+    #: its points share, or -1; its core distance is the least of its points'
     group: np.ndarray
     node_group: np.ndarray
     core: np.ndarray
@@ -657,7 +657,7 @@ class TopK(NamedTuple):
 
 @njit(cache=True, **INLINED)
 def _lower_minima(rows, begin, m, minima, weights, lanes):
-    """Lower the groups' minima to the lanes' nearest, and the lanes' bounds to the minima."""
+    """Lower the exclusion ids' minima to the lanes' nearest, and the lanes' bounds to the minima."""
     own_group, bound, last_id = lanes.group, lanes.bound, lanes.last_id
     for j in range(m):
         minima[own_group[j]] = min(minima[own_group[j]], weights[rows[begin + j], 0])

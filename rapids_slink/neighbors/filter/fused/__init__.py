@@ -81,7 +81,7 @@ WORK_ITEMS_PER_SM, MIN_ITEM_TILES, MAX_ITEM_TILES = 24, 8, (1 << constant(MMA, "
 
 
 def is_hopper() -> bool:
-    """Return whether the current GPU has Hopper's own instructions."""
+    """Return whether the current GPU is a Hopper (9.0), whose instructions no other has."""
     return capability() == HOPPER
 
 
@@ -119,11 +119,11 @@ class Products:
     """Which products a launch forms."""
 
     rows: QuantizedPoints  # an image
-    blocks: int  # the number of blocks of rows, or of given work items
-    splits: int  # the number of items into which each block is divided
+    blocks: int  # the number of blocks of rows, or of the work items that are given
+    splits: int  # the number of work items into which each block is divided
     #: the first tile of points and the one after the last; in a symmetric pass counted from the block's own
     tiles: tuple[int, int]
-    n_points: int  # points after these are padding
+    n_points: int  # points from this number on are padding
     #: in a symmetric pass, the first tile that a block's own number is counted from, and the number of tiles
     among: tuple[int, int] = (0, 0)
 
@@ -134,7 +134,7 @@ class Destination:
 
     candidates: Candidates
     next_item: Array  # int: the work item that the next block takes, less the number of blocks; 0 at first
-    row_group: Array = None  # int32, by position: pairs of one group are left out; between components these
+    row_group: Array = None  # int32, exclusion ids by position; between components the rows' components
     point_group: Array = None  # the same for the points; between components the order
     items: Array = None  # (m, 4) int32: the work items between components
     thresholds: Array = None  # float32: what is added to the rows' radii, by component pair
@@ -288,8 +288,8 @@ MIXED = 32  # features that a Hadamard matrix mixes
 MIXES = 2
 #: Above the relative error of a rotation: (2 + 2·5·√32)·2⁻²⁴ and terms of second order.
 ROTATION_ERROR = 2.0**-18
-#: Rows that the scale is found by. A row is cut off, and has a large error, if its largest value is above `LARGEST`
-#: times the median of these rows' largest values.
+#: The scale is found by `SCALE_ROWS` rows. A row is cut off, and has a large error, if its largest value is above
+#: `LARGEST` times the median of these rows' largest values.
 SCALE_ROWS, LARGEST = 2**12, 4
 #: Warps of a block that quantizes to int8, a row each; fewer where rows take much shared memory.
 INT8_WARPS = 8
@@ -300,7 +300,7 @@ MAX_PARTS = 16
 
 #: With more features fp16 takes less time whatever the number of points: see bench/NOTES.md.
 MAX_INT8 = 1024
-#: How many times as much each listed neighbour counts for queries that are other rows: see bench/NOTES.md.
+#: The factor by which a listed neighbour counts more for queries that are other rows: see bench/NOTES.md.
 FP16_QUERIES = 16
 
 

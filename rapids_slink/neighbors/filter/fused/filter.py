@@ -56,11 +56,10 @@ class ImageFilter(TileFilter):
     """A filter whose kernel tests images of rows and points, a whole band in one launch."""
 
     is_symmetric = True
-    #: A chunk has few rows, and a band brings each about 7k survivors; `candidate_capacity` says how many there is room
-    #: for.
+    #: A chunk has few rows, and a band brings each about 7k survivors; `candidate_capacity` is the room for them.
     first_band, growth = 2**14, 8
-    #: The slices' first offsets, in blocks of rows, and their growth. There are many rows: a launch costs little, a
-    #: survivor much.
+    #: The slices' first offsets, in blocks of rows, and their growth. There are many rows, so a launch costs little and
+    #: a survivor much.
     first_offsets, offset_growth = 4, 1.5
     #: Where lists bound the rows, all slices grow by `listed_growth`, and lists are made after the slices that end at
     #: `listed_offsets` or later.
@@ -148,9 +147,9 @@ class ImageFilter(TileFilter):
         return self.encoding.encode(self.queries, rows, padded(rows.size, BLOCK_ROWS))
 
     def tested_groups(self, groups: Groups, task: SearchTask) -> Groups:
-        """Return the rows' groups, and the points' by position; (None, None) where every row is its own group.
+        """Return the rows' exclusion ids and, by position, the points'; (None, None) if every row has its own.
 
-        In that case one more candidate is cheaper than to look up the group of every survivor.
+        In that case one more candidate is cheaper than to look up the exclusion id of every survivor.
         """
         return (groups[0], groups[1][self.order]) if task.per_group_minimum else (None, None)
 
@@ -277,7 +276,7 @@ DEALT, DEALT_OF = 64, 64
 
 
 def sorted_keys(values: Array) -> Array:
-    """Return keys in ascending order, (n,) uint64: a value as float32 in the upper half, its place in the lower."""
+    """Return keys in ascending order, (n,) uint64: a value as float32 in the upper half, its position in the lower."""
     values = values.astype(cp.float64, copy=False)
     keys = cp.empty(values.size, cp.uint64)
     launch(TIGHTEN, "pack_keys", keys.size, keys.size, values, keys)
@@ -286,7 +285,7 @@ def sorted_keys(values: Array) -> Array:
 
 
 def numbers_and_places(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the values, float32, and the places, int32, that some of the `sorted_keys` hold."""
+    """Return the values, float32, and the positions, int32, that some of the `sorted_keys` hold."""
     bits, top = (keys >> np.uint64(32)).astype(np.uint32), np.uint32(1 << 31)
     return np.where(bits & top, bits ^ top, ~bits).view(np.float32), (keys & np.uint64(2**32 - 1)).astype(np.int32)
 
@@ -306,9 +305,9 @@ def survivor_capacity(k: int, d: int) -> int:
     return forced().candidates or 48 + 4 * k + d // 8
 
 
-#: Outliers are points whose bounds of squared distances exceed `FAR` times the median, if at most `MAX_FAR` do.
+#: Outliers are points whose bounds of squared distances exceed `FAR` times the median, if at most `MAX_FAR` points do.
 FAR, MAX_FAR = 2**14, 32
-ON_AXES, ALL_FEATURES, PRECISE = range(3)  # int8, int8, fp16
+ON_AXES, ALL_FEATURES, PRECISE = range(3)  # int8 on principal axes, int8 on all features, fp16
 #: The first capacity for pairs of points between components.
 FIRST_PAIRS = 2**24
 
@@ -508,7 +507,7 @@ class CountFilter(ImageFilter):
         self.name = self.encoding.name
 
     def first_order(self) -> Array:
-        """Return an order by tiles of rows with similar numbers of ones; the tiles are in a low-discrepancy order."""
+        """Return an order in which rows with similar numbers of ones share a tile, and the tiles are spread evenly."""
         return tiles_in_strides(sorted_keys(self._ones), len(self.points))
 
     def order_by_bound(self, bound: Array, first: int = 0) -> tuple[Array, Array]:

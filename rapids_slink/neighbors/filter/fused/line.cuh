@@ -1,4 +1,4 @@
-// What a row's pairs within its bound have in common at least, negated, by the other's number of ones.
+// The least that a row and another have in common if they are within its bound, negated, as a line in the other's number of ones.
 #pragma once
 
 struct __align__(8) Line {

@@ -3,7 +3,7 @@
 //     wgmma.cu   Hopper: wgmma, 64 rows a warpgroup, fed by bulk copies
 //     mma.cu     all others: mma.sync, 32 rows a warp, fed by plain asynchronous copies
 //
-// filter/__init__.py derives the test; here the largest of its tile of columns, E, is in place of error_j, and sums begin at -half_norm_j:
+// filter/__init__.py derives the test. Here E, the largest error of a tile of columns, replaces error_j; sums begin at -half_norm_j:
 //     product - half_norm_j >= half_norm_i - (radius_i + E)^2.
 // The rows of the product are the queries, its columns the points.
 //
@@ -19,8 +19,8 @@
 // rows' pieces fit into shared memory and stay there; with 0 a stage carries a piece of the rows as well.
 //
 // `append_survivors` appends j to row i's candidates for every pair that passes; `count` goes on past `capacity`. Pairs of one
-// group are left out if column_group, which goes by position like the columns, is given. There are `splits` work items a block
-// of rows, each with its share of the columns. `next_item` is zero at first.
+// exclusion id are left out if column_group, which goes by position like the columns, is given. A block of rows has `splits` work
+// items, each with its share of the columns. `next_item` is zero at first.
 //
 // SYMMETRIC: rows and columns are of one image. A block's tiles of columns are counted from its own, modulo those of `among`:
 // all or, if the pairs within each of two parts are known, the second part; the rows are the first then. A pair is formed once
@@ -38,7 +38,7 @@
 // are started. If `row_group` is given, it has the component at each position, of several in a tile: an item's threshold is the
 // largest of their pairs, and what passes is tested again with that of its own pair, by `pairs`, the earlier point as the row.
 //
-// COUNT: as BETWEEN_COMPONENTS, and pairs that are surely within a limit are counted in place of appended, at the place after
+// COUNT: as BETWEEN_COMPONENTS, and pairs that are surely within a limit are counted, not appended, in the number after
 // `count`. `threshold` has what is added to the rows' radii, `filter.sure_radius` and its slacks, and the block of rows that is
 // filled up; tile_radius has each tile's largest half norm. Where points may meet themselves or come again, the later position is
 // the column.

@@ -58,7 +58,7 @@ __device__ __forceinline__ float slack_of(radius_t radius, float error) {
     return (radius + error) * (radius + error);
 #endif
 }
-// With it no pair passes that does not for its row, whose slack is no less.
+// With this slack no pair passes for its column that does not pass for its row, whose slack is no less.
 constexpr float NO_SLACK = BITS ? -0x1p28f : 0;
 
 // The slack in the sums' type. Of integers it is rounded down, which loses none; and all pairs pass at 2^30, except those of
@@ -79,8 +79,8 @@ __device__ __forceinline__ bool is_first(const int* point, u32 position) {
 // Appends survivors to the candidates. A slot among a row's candidates takes an atomic addition, and a warp that waited for one
 // at every hit would stall the others that it waits with: 32 survivors are queued first.
 //
-// In the queue a survivor takes 64 bits: in the lower half whether it counts for its column, too, the row among the warp's 16 or
-// 32 and the column among the work item's; in the upper, half of its squared distance, by the product.
+// In the queue a survivor takes 64 bits. The lower half says whether it counts for its column, too, its row among the warp's 16 or
+// 32, and its column among the work item's. The upper half is half of its squared distance, by the product.
 constexpr int COLUMN_BITS = 25;
 struct Survivors {
     u64* queue;  // of this warp: up to QUEUE
@@ -103,7 +103,8 @@ struct Survivors {
         sure = 0;
 #endif
     }
-    // Unsets the bits, as of `TileTest`, of pairs that are no pairs, or met the other way round, from a row and a column on.
+    // Unsets the bits, as of `TileTest`, of pairs of a point with itself and of pairs met the other way round, from a row and
+    // column on.
     __device__ __forceinline__ void keep_once(u32 (&passed)[2], u32 first, u32 columns, u32 n_columns) const {
 #pragma unroll
         for (int w = 0; w < 2; w++)
@@ -137,7 +138,7 @@ struct Survivors {
         if (real && slot < capacity)
             out[slot] = a, out[(u64)capacity + slot] = b, out[2 * (u64)capacity + slot] = component_pair;
     }
-    // Unsets the bits, as of `TileTest`, of pairs of one group, whose points follow a position of columns and one of rows.
+    // Unsets the bits, as of `TileTest`, of pairs of one exclusion id, whose points follow a position of columns and one of rows.
     __device__ __forceinline__ void leave_out_own(u32 (&passed)[2], u32 column, u32 row) const {
         int first = row_group[row + (lane >> 2)], second = row_group[row + (lane >> 2) + 8];
         const int2* groups = (const int2*)(column_group + column) + lane % 4;

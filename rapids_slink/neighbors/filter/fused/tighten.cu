@@ -37,13 +37,13 @@ constexpr int FLOAT_TOLERANCE = 1 << 12;
 constexpr float LIKELY = INT8 ? 0.499 : 0.495;  // of a bound's square, twice, the half that brings it down
 constexpr int UNROLLED = KEYS_PER_LANE <= 32 ? KEYS_PER_LANE : 1;  // long loops would take many seconds to compile
 
-// What puts numbers into an order by a sort: their bits in float32 above their places.
+// Keys by which a sort orders numbers: their bits in float32 above their positions.
 extern "C" __global__ void pack_keys(long long n, const double* __restrict__ values, unsigned long long* __restrict__ key) {
     long long i = thread_index();
     if (i < n) key[i] = (unsigned long long)ascending(values[i]) << 32 | i;
 }
 
-// Position i of `order` gets points of `sorted`, of pack_keys, whole tiles of them: `dealt` tiles that follow each other share out their
+// Position i of `order` gets points of `sorted`, of pack_keys, by whole tiles: `dealt` tiles that follow each other share out their
 // points one by one, if no number exceeds SIMILAR times another, and tile i times `stride` modulo their number comes i-th. What is no
 // whole tile stays at the end.
 extern "C" __global__ void stride_tiles(
@@ -73,7 +73,7 @@ extern "C" __global__ void largest_of_tiles(const float* __restrict__ error, flo
     put_largest(error[thread_index()], tile_error + blockIdx.x);
 }
 
-// What a surrogate distance is at most by the points' distance times `scale`, a power of two: `Metric.surrogate_bound_terms`.
+// An upper bound of a surrogate distance by the points' distance times `scale`, a power of two: `Metric.surrogate_bound_terms`.
 struct SurrogateBound {
     double scale, more, factor, error;
     __device__ double of(float distance) const {
@@ -161,9 +161,9 @@ struct MeasuredRow {
     }
 };
 
-// Tightens each row's bound to what the farthest of its k nearest survivors, by their halves, is at most, and keeps those
-// survivors that may be within the bound. Half a squared distance exceeds the half by at most `moved`: if that and the errors
-// are small, halves bound the farthest, and otherwise its distance is measured, once. `last`: so are those of all that is kept. A
+// Tightens each row's bound to an upper bound of the distance of the farthest of its k nearest survivors, by their halves, and
+// keeps the survivors that may be within it. Half a squared distance exceeds the half by at most `moved`: if that and the errors
+// are small, halves bound the farthest. Otherwise its distance is measured, once. `last`: all that is kept is measured as well. A
 // row with more than `capacity` survivors, some of which are lost, keeps all. A warp a row.
 extern "C" __global__ void __launch_bounds__(WARPS * WARP) tighten(
     int m, int k, int capacity, const VALUE* __restrict__ points, int d, const int* __restrict__ order,

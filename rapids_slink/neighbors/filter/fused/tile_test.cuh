@@ -128,7 +128,7 @@ struct Strip {
     }
 };
 
-constexpr int MANY = 8;  // of a lane's pairs that pass: most are of the rows' own group, which are near each other
+constexpr int MANY = 8;  // if more of a lane's pairs pass, most are of the rows' own exclusion id, whose points are near each other
 
 // Queues the pairs of a strip and tile t, the i-th of its work item, that pass.
 __device__ __forceinline__ void push_passing(
