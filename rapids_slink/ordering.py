@@ -1,7 +1,7 @@
 """The total order on edges among points: (weight, smaller id, larger id).
 
-Nothing else defines "lighter" for points. The edges of a user's graph are ordered by (weight, row) instead, in
-`spanning_tree.graphs`, because their ids need not have an order.
+Nothing else defines "lighter" for points; some loops on a CPU write this comparison out. The edges of a user's graph
+are ordered by (weight, row) instead, in `spanning_tree.graphs`, because their ids need not have an order.
 
 Weights are float64 and ids fit in 31 bits, so an edge's ids pack into one non-negative int64 that has the order of
 (smaller id, larger id). All keys are distinct, so there is one minimum spanning tree, and both devices compute it.
@@ -58,7 +58,7 @@ def sort_in_place(columns: Mapping[str, Any], xp: Any) -> None:
     low, high, rows = np.minimum(src, dst), np.maximum(src, dst), np.argsort(weight)
     ordered = weight[rows]
     same = ordered[1:] == ordered[:-1]
-    if same.any():  # edges of one weight are sorted among the places that they have
+    if same.any():  # edges of one weight are sorted among the positions that they have
         is_tied = np.append(same, False) | np.append(False, same)
         tied = rows[is_tied]
         tied = tied[np.argsort(edge_codes(src[tied], dst[tied], np))]

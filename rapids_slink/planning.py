@@ -1,4 +1,4 @@
-"""What a fit would do: the way to the tree, the memory, and the time by samples.
+"""A plan says what a fit would do: the way to the tree, the memory, and the time by samples.
 
 points, or their shape ──▶ the search as a fit prepares it ──▶ samples that grow ──▶ a report
 """

@@ -40,7 +40,7 @@ class Report(dict[str, Any]):
             entry[name] = value if isinstance(value, str) else entry.get(name, 0) + int(value)
 
     def add(self, other: Self) -> None:
-        """Add the seconds and counts of a part of the work, and the settings that this report does not have yet."""
+        """Add the seconds and counts of a part of the work, and the settings that this report lacks."""
         for name, entry in other.items():
             if name == "seconds":
                 seconds = self.setdefault(name, {})

@@ -60,7 +60,7 @@ MAP_HEIGHT, MAP_ASPECT = 320, 1.9
 
 
 class Setting:
-    """The base of the two settings that the explorer turns: the setting's values, and its curve."""
+    """The base of the two settings that the explorer changes: a setting's values, and its curve."""
 
     values: np.ndarray  # (m,), ascending values of the setting
     curve: np.ndarray  # (m,), the curve's height at each of these values
@@ -191,7 +191,7 @@ class SizeSetting(Setting):
 
 
 def setting_of(model: Any) -> CutSetting | SizeSetting:
-    """Return the setting of a model's explorer. Raise for labels that are no cut at one distance and not HDBSCAN's."""
+    """Return what the explorer changes: the distance of a cut, or HDBSCAN's smallest size. Raise for other labels."""
     if model._split_above_ is not None:
         raise ValueError(
             "explore shows cuts at one distance, and the clusters of max_cluster_size have many: fit without it"
@@ -255,7 +255,7 @@ def column_of(data: Any, column: Any, what: str, n: int) -> pd.Series:
 def painted(values: pd.Series, name: str) -> tuple[str, np.ndarray, list[str]]:
     """Return a legend as HTML, a number for each row, and a list of colours.
 
-    The number of a row is that of its colour in the list. If the list is empty, it is a place on a gradient. Numbers
+    The number of a row is that of its colour in the list. If the list is empty, it is a position on a gradient. Numbers
     are on a gradient if there are more different ones than colours. Otherwise the commonest values have colours.
     """
     is_number = pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
@@ -597,7 +597,7 @@ class Explorer:
         return names
 
     def _places(self, names: dict[int, str], labels: np.ndarray) -> list[tuple[str, float, float]]:
-        """Return the names of the largest clusters and their places on the map. None of them covers another."""
+        """Return the names of the largest clusters and their positions on the map. None of them covers another."""
         lowest, highest = self._coordinates.min(axis=0), self._coordinates.max(axis=0)
         width, height = np.where(highest > lowest, highest - lowest, 1.0).tolist()
         placed: list[tuple[str, float, float]] = []
@@ -656,7 +656,7 @@ class _Names:
         self.explorer = explorer
 
     def get_labels_from_tiles(self, tiles: Any) -> pd.DataFrame:
-        """Return all names with their places and their look, whatever the tiles, because they are few."""
+        """Return all names with their positions and their look, whatever the tiles, because they are few."""
         names = pd.DataFrame(self.explorer._placed, columns=["label", "x", "y"])
         look: dict[str, Any] = {
             "zoom_in": 0.0,

@@ -263,7 +263,7 @@ def _name_of_leaf(node: int, Z: np.ndarray, names: Any) -> str:
 def _colors_of_links(Z: np.ndarray, n_clusters: int, labels: np.ndarray) -> np.ndarray:
     """Return the colour of the cluster that each merge is in, black above the cut: an (n - 1,) array of text."""
     n, groups = len(Z) + 1, colored_groups(labels, len(COLORS))
-    row = np.concatenate([np.arange(n), Z[:, 0].astype(np.int64)])  # the first part of each node, and then a row in it
+    row = np.concatenate([np.arange(n), Z[:, 0].astype(np.int64)])  # the first child of each node, and then a row in it
     while (row >= n).any():
         row = row[row]
     colors = np.array([*COLORS[: groups.largest.size], OTHERS], object)[groups.color[row[n:]]]
@@ -298,7 +298,7 @@ def plot_heights(
 def plot_clusters(X: Any, labels: Array, *, mapped: bool = False, ax: Any = None, **kwargs: Any) -> Any:
     """Draw rows in the colours of their clusters, as `Hierarchy.plot_clusters` does, and return the axes.
 
-    `X` is of any type that `SingleLinkage` takes. `mapped` says whether the rows are places on a globe. Label -1 is
+    `X` is of any type that `SingleLinkage` takes. `mapped` says whether the rows are points on a globe. Label -1 is
     noise.
     """
     points, labels = _rows_and_labels(X, labels)
@@ -480,7 +480,7 @@ def is_logarithmic(heights: np.ndarray) -> bool:
 
 
 def is_map(model: Any) -> bool:
-    """Return whether the model's rows are places on a globe."""
+    """Return whether the model's rows are points on a globe."""
     return getattr(model, "metric", None) == "haversine"
 
 
@@ -520,7 +520,7 @@ def cut_height(heights: np.ndarray, n_clusters: int, trees: int, lowest: float, 
 def coordinates_of(values: Array, rows: np.ndarray, names: Any, mapped: bool = False) -> tuple[np.ndarray, list[str]]:
     """Return two coordinates for each of the points with these row numbers and values, (n, 2), and their names.
 
-    `names` are those of the features. Places on a globe, `mapped`, have latitudes and longitudes in radians, which
+    `names` are those of the features. Points on a globe, `mapped`, have latitudes and longitudes in radians, which
     become longitudes and latitudes in degrees. Points of three and more features are drawn along their principal axes.
     """
     n, d = values.shape
