@@ -1,6 +1,6 @@
 """Search over all pairs: filter, re-rank, prove.
 
-    rows ──▶ filter ──▶ candidates ──▶ re-rank ──▶ lists, and a bound a row, tightened from band to band
+        rows ──▶ filter ──▶ candidates ──▶ re-rank ──▶ lists, and a bound for each row, which each step lowers
 
 Points are visited in a low-discrepancy order, in bands of which each extends the ones before g-fold and so adds about
 g·k candidates a row. If there are few pairs, a GPU tests all of them in one band. A row whose candidates all fitted
@@ -8,8 +8,8 @@ into its buffer is proven (filter/__init__.py says why). The others are searched
 reached. On a GPU a finer filter follows, and then tiles of near points, which have scales of their own. At last every
 distance is computed.
 
-For the k-NN graph the fused filter and a CPU's form each pair of points once and test it for both: a symmetric pass. If
-the lists within two parts of the points are known, only pairs between the parts are formed.
+For the k-NN graph the fused filter and a CPU's form each pair of points once and test it for both: a symmetric pass, in
+slices of pairs. If the lists within two parts of the points are known, only pairs between the parts are formed.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def estimate_brute_force(
     a_row = fused.row_bytes(d) if fused else (2 if device.is_gpu else 4) * -(-d // 8) * 8 + 8
     a_row += 4 * d * (metric.filter == "direct")
     quantized = (n + m * (m != n and not device.is_gpu)) * (a_row + d + 8)  # d: a copy of small integers
-    # A CPU quantizes in float64. On a GPU a kernel quantizes, and only a random order is made for it.
+    # A CPU quantizes in float64. A GPU's kernel quantizes, and only a random order is made for it.
     packing = 24 * n if device.is_gpu else PACKED_BYTES * min(max(n, m) * d, BLOCK)
     chunks = workers(device) * MIN_ROWS * chunk_row_bytes(n, d, k, device)
     if not device.is_gpu:  # a thread sorts the distances of a row
@@ -86,17 +86,17 @@ def chunk_row_bytes(n: int, d: int, k: int, device: Device) -> int:
     return max(filtered, scan_bytes(n, k, device)) if device.is_gpu else filtered
 
 
-#: Rows that are searched again come in this many times as many chunks, so that each row has more room for candidates.
+#: A search again uses this many times as many chunks, so each row has that many times the room for candidates.
 MORE_ROOM = 8
 #: Before a CPU searches many rows again, it tries this number of them, if they are at most one in `MIN_TRIED`. Unless
 #: the filter proves half of those, computing all distances takes less time than the filter and the rows that it leaves.
 TRIED_AGAIN, MIN_TRIED = 2**7, 16
-#: The share of the rows that may overflow in a slice of a symmetric pass before a finer filter or tiles take over.
-#: Where tiles can follow the finest filter, also the share that may in the first slice: a row meets 1,024 points there,
+#: The share of the rows that may overflow in a slice of a symmetric pass before a finer filter or tiles take over. If
+#: tiles can take over, MAX_AT_FIRST is the share that may overflow in the first slice: a row meets 1,024 points there,
 #: with a bound from twice as many. It is 0 for noise and topics, 0.07 for documents, 0.16 for Zipf's clusters, and 0.48
 #: for clusters far apart.
 MAX_OVERFLOWED, MAX_AT_FIRST = 1 / 4, 1 / 32
-#: A GPU tests up to this number of pairs at once: more bands cost more in launches than they save in candidates.
+#: A GPU tests up to this number of pairs in one band: more bands cost more in launches than they save in candidates.
 ONE_BAND = 2**26
 
 
@@ -120,7 +120,7 @@ class BruteForceSearch(ListSearch):
         self.free_bytes = free_bytes()  # read here, since the threads that work on chunks belong to no run
         exact = ExactPoints(self.values if self.queries is None else self.queries, self.values, self.metric)
         self.filter, self.exact = choose_filter(exact, self.device, self.max_weight, self.listed)
-        self.in_tiles: TileSearch | None = None  # what searches once the filter has not told the points apart
+        self.in_tiles: TileSearch | None = None  # the tiles that replace the filter after it has failed
         self.name = "none"
         if self.filter is not None:
             self.filter.arrange(self.filter.first_order())
@@ -143,7 +143,7 @@ class BruteForceSearch(ListSearch):
                 self.scan(task, self.device.xp.arange(m, dtype="int32"), reached)
             return 0, 0, m
         passed = self._first_pass(self.filter, task, reached)
-        if passed is None:  # the filter would not tell the points of further tasks apart either
+        if passed is None:  # tiles take over: the filter would not tell the points of further tasks apart either
             self.filter = None  # the tiles take the memory of its images
             self.in_tiles = tiles = self.tiles
             self.is_over_all_pairs, self.follower = False, lambda: tiles
@@ -179,7 +179,7 @@ class BruteForceSearch(ListSearch):
     def _first_pass(self, filter_: TileFilter, task: SearchTask, reached: SearchState) -> tuple[Array, Array] | None:
         """Filter all rows once; return the rows that are not proven, and the outliers, which the filter leaves out.
 
-        Return None if the finest filter does not tell the points apart, and tiles of near points may.
+        Return None if the finest filter does not tell the points apart, and tiles of near points take over.
         """
         m, none = task.rows.size, task.rows[:0]
         if filter_.is_symmetric and task.is_knn_graph:
@@ -293,7 +293,7 @@ class BruteForceSearch(ListSearch):
         top, split = kernels.empty_lists(rows.size, k), 0
         if part_lists is not None:
             top, split = part_lists.of(rows), part_lists.split
-        # The room for all candidates of a row that is searched again, if that takes less time than tiles.
+        # If searching again takes less time than tiles, a row may have this many candidates then.
         searches_again = filter_.is_finest and takes_less_than_order(products(n, n, d), self.device)
         room_again = MORE_ROOM * candidate_capacity(k) if searches_again else 0
         survivors, slices = filter_.empty_survivors(k), filter_.symmetric_slices(split, bounds_fall, bool(by_lists))

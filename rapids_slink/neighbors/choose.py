@@ -1,7 +1,7 @@
 """Which way is taken: work that is counted, times what it costs on the device. No clock is read.
 
-Every run counts the same, so it takes the same way. A cheap look at a sample of the values can only exclude a
-candidate. Then the candidate is prepared, and what it needs of all pairs of rows is counted. `report_` has both works.
+Calls with the same memory count the same, so they take the same way. A cheap look at a sample of the values can only
+exclude a candidate. Then the candidate is prepared, and the pairs of rows that it needs are counted.
 CONTRIBUTING has the rules in a table. The unit of most costs is a *product*: of one feature of two rows, in the filter
 of all pairs.
 """
@@ -24,21 +24,21 @@ class Costs(NamedTuple):
 
     product: float  # seconds, of one feature of a pair
     survivor: float  # seconds for a pair that passes the filter
-    byte: float  # seconds for each byte of its row
-    rounding: float  # how far rounding moves a coordinate, relative to their root mean square
-    look: float  # products in the time of a look at a sample of the values
-    prepare: float  # products in the time in which a tree of boxes is made and tried, maybe in vain
-    forest: float  # products in the time of the forest that tells where lists end, or of an order of tiles
-    distance: float  # of one feature of a pair in float64, where points are few
-    visit: float  # of one feature of a pair whose point is in a leaf that a search visits; a GPU counts visits of nodes
-    tile: float  # of one feature of a pair whose tiles are formed
-    weight: int  # pairs of points in a filter, in the time of an exact weight
+    byte: float  # seconds to read a byte of a survivor's row
+    rounding: float  # how far rounding moves a coordinate, as a share of the coordinates' root mean square
+    look: float  # the time of a look at a sample of the values, in products
+    prepare: float  # the time in which a tree of boxes is made and tried, maybe in vain, in products
+    forest: float  # the time of the forest that tells where lists end, or of an order of tiles, in products
+    distance: float  # products that take as long as one feature of a pair in float64, where points are few
+    visit: float  # products of a visit, for each feature of a point in the leaf; on a GPU, of a node
+    tile: float  # products that take as long as one feature of a pair whose tiles are formed
+    weight: int  # the time of an exact weight, in pairs of points that a filter tests
     tree_features: int  # up to this many features a tree takes the least time whatever the values are
     low_features: int  # up to this many it does if the values are of low dimension
     again: float = inf  # seconds for each coordinate of a survivor's second test; infinite where there is none
     axis: float = 0.0  # seconds to project a feature onto an axis
-    rest: int = REST  # coordinates that the length of the rest is shared out to
-    step: int = 32  # the number of all coordinates is a multiple of it
+    rest: int = REST  # over how many coordinates the length of the rest is spread
+    step: int = 32  # the number of all coordinates is a multiple of this
 
 
 #: Measured on two cores, which multiply a pair once for both points and move no coordinate far, and on an H100, which
@@ -73,11 +73,11 @@ def takes_less(name: str, all_pairs: float, share: float, report: Report) -> boo
 
 # ----------------------------------------------------------------------------------------------------- all distances
 
-#: Where points are so few, all distances are computed whatever they cost, and a matrix of them fits.
+#: Up to FEW_POINTS all distances are computed whatever they cost. A matrix of those of MANY_POINTS fits into memory.
 FEW_POINTS, MANY_POINTS = 2000, 2**13
-#: The same for each feature on a CPU, where the other candidate is a tree.
+#: The most points for each feature whose distances a CPU computes in place of searching a tree.
 TREE_POINTS = 400
-#: What a pair costs beside its features, in features; and how many times as much powers cost on a GPU.
+#: A pair costs PAIR_FEATURES features more than it has. Where there are powers, it costs POWERS times as much on a GPU.
 PAIR_FEATURES, POWERS = 8, 32
 
 
@@ -101,19 +101,19 @@ def few_points(d: int, metric: Metric) -> int:
 
 
 def takes_all_pairs(pairs: Array, device: Device) -> Any:
-    """Return for numbers of pairs of two tables' groups whether computing all takes less time than a search does."""
+    """Return, for numbers of pairs of two tables' groups, whether comparing all takes less time than a search."""
     cost = COSTS[device.name]
     return pairs * float(cost.weight * LEAST_FEATURES) <= cost.look
 
 
 # ------------------------------------------------------------------------------------------------------------- trees
 
-#: On a GPU a tree also searches points of 7 and of 8 features, from these numbers of points on: the first where the
-#: filter is of products, the second with another. All pairs are about as fast then for Gaussian points, and take many
+#: On a GPU a tree also searches points of 7 and of 8 features, from these numbers of points on: the first with a
+#: product filter, the second with another. All pairs are about as fast then for Gaussian points, and take many
 #: times as long for points along curves: see bench/NOTES.md.
 GPU_TREE_POINTS = {7: (600_000, 30_000), 8: (1_200_000, 60_000)}
-#: The largest expansion, of `trees`, for which a GPU makes a tree: of many points, and of fewer in proportion. What it
-#: shows are points in space, whose searches visit most nodes, one after the other, however few they are.
+#: The largest expansion, of `trees`, for which a GPU makes a tree: of many points, and of fewer in proportion. It shows
+#: points in space, whose searches visit most nodes, one after the other, however few points they are.
 MAX_EXPANSION, EXPANDED = 0.015, 6
 
 
@@ -164,11 +164,11 @@ def max_expansion(n: int) -> float:
 
 # ------------------------------------------------------------------------------------------------------------- tiles
 
-#: The searches in tiles: for all, and for lists alone, in clusters that are about as wide as they are far apart.
+#: The searches in tiles: for all tasks, and for lists alone in clusters that are about as wide as they are far apart.
 TILES = "tiles", "tiles for lists"
 #: Tiles may serve if at most `MAX_SPREAD` of a sample are within `TIMES` the distance to the nearest, and that is
-#: within `MAX_NEAREST` of their spread. They may serve for lists if at most `MAX_CLUSTER` are: then most pairs of tiles
-#: are of two clusters. Where the nearest are within `BLURRED` of the spread, no filter tells points apart.
+#: within `MAX_NEAREST` of their spread. They may serve for lists if at most `MAX_CLUSTER` of the sample are that near:
+#: then most pairs of tiles are of two clusters. Within `BLURRED` of it no filter tells points apart.
 TIMES, MAX_SPREAD, MAX_NEAREST, MAX_CLUSTER, BLURRED = 3, 0.4, 0.15, 0.15, 0.02
 
 
@@ -178,12 +178,12 @@ def may_have_tiles(n: int, d: int, metric: Metric, device: Device) -> bool:
 
 
 def takes_less_than_order(all_pairs: float, device: Device) -> bool:
-    """Return whether a GPU forms that many products in less time than an order of tiles."""
+    """Return whether a GPU forms `all_pairs` products in less time than it makes an order of tiles; False on a CPU."""
     return device.is_gpu and all_pairs < COSTS[device.name].forest
 
 
 def possible_tiles(values: Array, n: int, all_pairs: float, device: Device) -> str | None:
-    """Return which of `TILES` may serve n points, of which `values` are some; None if none does.
+    """Return which of `TILES` may serve n points, of which `values` are some; None if neither does.
 
     `all_pairs` are the products of all pairs. If they take a GPU less time than an order of tiles does, tiles serve
     only points that a filter does not tell apart.
@@ -198,13 +198,13 @@ def possible_tiles(values: Array, n: int, all_pairs: float, device: Device) -> s
 
 # ------------------------------------------------------------------------------------------------------------ blocks
 
-#: The largest share of the products of all pairs that those in blocks and with pivots may take, and how many pairs of a
-#: search take as long as a product with a pivot.
+#: Blocks serve if they and the products with pivots take at most MAX_BLOCKS of the products of all pairs. A product
+#: with a pivot takes as long as PIVOT_PAIRS pairs of a search.
 MAX_BLOCKS, PIVOT_PAIRS = 0.5, 16
 
 
 def block_rows(device: Device) -> int:
-    """Return about how many rows a block has: their products take 256 times as long as a look at the values."""
+    """Return about how many rows a block has, so that its products take 256 times as long as a look at the values."""
     return int((256 * COSTS[device.name].look / LEAST_FEATURES) ** 0.5)
 
 
@@ -213,19 +213,19 @@ def block_rows(device: Device) -> int:
 #: The least share of all points, and the least rows per component, that have to search if components are separated.
 MIN_ROW_SHARE, MIN_ROWS_PER_COMPONENT = 1 / 16, 24
 ROUNDS = 3  # the estimated number of rounds of searches that connecting at once replaces
-#: The same beside a tree, whose rounds end sooner; and how many times as long as to prepare a search all products take
-#: where once is enough. 8,192 rows along a curve take 47 ms by the tree, and 157 if components are connected at once.
+#: The estimated rounds where a tree searches. All are connected at once if all products take TIMES_PREPARED_AT_ONCE
+#: times as long as preparing a search. 8,192 rows along a curve take 47 ms by the tree, and 157 if connected at once.
 ROUNDS_OF_TREE, TIMES_PREPARED_AT_ONCE = 4.5, 4
 
 
 def ends_lists(n: int, device: Device) -> bool:
-    """Return whether lists end at the weights at which clusters become large, which a forest of the lists tells."""
+    """Return whether lists end at the weights at which clusters become large, by a forest of the lists."""
     large = forced().large_cluster
     return products(n, n) >= COSTS[device.name].forest if large is None else large > 0
 
 
 def connects_at_once(components: int, n: int, m: int) -> bool:
-    """Return whether connecting that many components of n points at once costs less than searching m rows.
+    """Return whether connecting `components` of n points at once costs less than searching m rows.
 
     Many points of a well separated component have to search, because all their neighbours are in it.
     """
@@ -235,8 +235,8 @@ def connects_at_once(components: int, n: int, m: int) -> bool:
 def connects_by_tree(share: float, components: int, n: int) -> bool:
     """Return whether a CPU's tree connects components in less time than products of all pairs do.
 
-    These form a pair from both ends, once or in each round. `share` is that of the leaves that a row visits. About half
-    of the rows search.
+    The products form a pair from both ends, once or in each round. `share` is that of the leaves that a row visits.
+    About half of the rows search.
     """
     cost = COSTS["cpu"]
     at_once = products(n, n) >= TIMES_PREPARED_AT_ONCE * cost.prepare and connects_at_once(components, n, n // 2)
@@ -253,11 +253,11 @@ STEPS, MAX_AXES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64), 0.8
 #: Axes are sought if products take this many times as long as a forest. Covariances whose eigenvalues are
 #: nearly equal, as tr(C)² over d tr(C²) says, have no few principal axes.
 FORESTS, MAX_FLATNESS = 16, 1 / 3
-#: The largest share of pairs that may pass the first of two tests. If more pass, many of the groups of points that are
+#: The largest share of pairs that may pass the first of two tests. If more pass, many of the sets of points that are
 #: tested together hold one of them, and still more pass while components are connected.
 MAX_PASSED = 1 / 32
-#: Survivors that fp16 saves a Gaussian point, and those that it saves it for each neighbour of a full list and each
-#: squared feature: with many features distances differ by less than eight bits move a point. See bench/NOTES.md.
+#: fp16 saves a Gaussian point FP16_SURVIVORS survivors, and FP16_LISTED d² for each neighbour of a full list: with many
+#: features d distances differ by less than eight bits move a point. See bench/NOTES.md.
 FP16_SURVIVORS, FP16_LISTED = 200, 2.0**-11
 FP16_PRODUCT = 0.85  # products by which one takes longer in fp16
 

@@ -254,7 +254,7 @@ class ConstantOption(str):
 
 
 def _start(source: str, name: str, options: tuple[str, ...], *how: Any, **more: Any) -> None:
-    """Start a kernel by CuPy, with the constant memory that the options say."""
+    """Start a kernel by CuPy, after writing the constant memory that the options hold."""
     kernel = cuda_kernel(source, name, *options).kernel
     constants = [option for option in options if isinstance(option, ConstantOption)]
     with _lock_of(source, options) if constants else UNLOCKED:

@@ -5,9 +5,9 @@ serve a problem: ways that look, and as the last one the first way that serves w
 that prepares makes the tree. A fit is checked for the memory of the last way before there are values: a way that looks
 takes no more, or serves only where the rest fits into what that estimate leaves.
 
-**A line.** Equal points join at zero, each to the one of the least id. Each value joins the next value by the points of
-least ids of the two. No other pair across that gap has an equally small weight, unless rounding makes a larger
-difference equal to it. If a check finds that, `tree_of_line` returns None.
+**A line.** Equal points are connected by edges of weight zero, each to the one of the least id. An edge between the
+points of least ids connects each value to the next. No other pair across that gap has an equally small weight, unless
+rounding makes a larger difference equal to it. If a check finds that, `tree_of_line` returns None.
 
 *In a box that repeats* the line is a ring, and the last value joins the first. The tree is all of these edges except
 the last in the total order, which crosses a gap h. Proof: let i be any other gap. A pair between the two arcs that i
@@ -132,11 +132,11 @@ def _surrogates(difference: Array, metric: Metric, xp: Any) -> Any:
 
 #: The sample has SAMPLE_FACTOR √n rows. If every row occurs c times, about 8c pairs of the sample are equal.
 SAMPLE_FACTOR = 4
-#: All rows are compared if the sample has at least this many equal pairs, and joined if this share of them is repeated.
+#: All rows are compared if the sample has at least MIN_EQUAL equal pairs. The way serves if MIN_REPEATED are repeated.
 MIN_EQUAL, MIN_REPEATED = 16, 1 / 64
 COMPARED = 2**18  # values that are compared at a time
-ID_BYTES = 16  # bytes of a row that are kept: which rows are distinct, which repeat, and what row these repeat
-REPEAT_BYTES = 80  # bytes of a row at the peak: hashes and their order, or edges that are joined to those of others
+ID_BYTES = 16  # bytes of a row that are kept: which rows are distinct, which repeat, and which rows these repeat
+REPEAT_BYTES = 80  # bytes of a row at the peak: hashes and their order, or edges beside those of copies
 
 
 @dataclass(frozen=True)
@@ -326,7 +326,7 @@ def ways_of(problem: Problem) -> list[Way]:
         # tree follows from these.
         if by_distance and device.is_gpu and is_searched_by_tree(n, d, metric, device):
             certain = BOXES
-        elif by_distance and device.is_gpu:  # the search, which the other ways need as well, has looked at the values
+        elif by_distance and device.is_gpu:  # `prepare` makes the search, which the other ways need as well
             ways.append(BOXES_IF_LOW)
         if certain is LISTS and problem.max_weight < math.inf and lists.may_have_blocks(problem):
             ways.append(BLOCKS)
@@ -358,10 +358,10 @@ def estimate_tree(problem: Problem) -> MemoryEstimate:
 
 @dataclass
 class SharedLists:
-    """Grows trees of the same points by mutual reachability, of several `min_samples`, on the lists of the most.
+    """Makes trees of the same points by mutual reachability, for several `min_samples`, from the lists of the most.
 
     The core distance for m samples is the m-th weight of a list, so the first entries of long lists are the lists of
-    fewer samples. Where no lists are made, each tree is grown by itself.
+    fewer samples. Where no lists are made, each tree is made by itself.
     """
 
     min_samples: int  # the most

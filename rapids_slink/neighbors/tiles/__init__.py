@@ -38,8 +38,8 @@ checks this first.
 ‖x - b‖ > U + M/t. All features count here, and boxes have the first axes only. ‖x - b‖² is a term of the test; E is
 subtracted from it.
 
-*Two steps.* Rows are bounded by neighbours in the order and by the points of two near cells first; if a group's
-minimum is wanted, by a sample of these points for each row. Bounds need no exact distances: a GPU measures these in
+*Two steps.* Rows are bounded by neighbours in the order and by the points of two near cells first; if minima of
+components are wanted, by a sample of these points for each row. Bounds need no exact distances: a GPU measures these in
 float32, rounded up. Then each row is tested with all tiles that its bound leaves, in bands: each tightens the bounds
 for the next. A row with more candidates than there is room for is tested again, with more room and, if such rows are
 many or this was not enough, with twice the digits.
@@ -91,31 +91,31 @@ from rapids_slink.runtime.threads import with_progress
 #: Binary digits of the largest differences of a cell's points from its centre, scaled.
 DIGITS = 14
 MAX_EXPONENT = 500  # of a scale: the product of two fits into float64
-#: How many rows follow each other in the order such that the others bound one of them at first.
+#: The first bound of a row comes from this many neighbours in the order.
 IN_ORDER = 32
 #: The number of tiles in the first band of a block's list of near tiles, and of its list of all tiles; the factor by
-#: which each further band extends it, for lists and for minima per group.
+#: which each further band extends it, for lists and for minima of components.
 FIRST_NEAR, FIRST_BAND, GROWTH, GROWTH_OF_MINIMA = 2, 32, 4, 64
-#: Candidates that a row has room for, beside 12 k, and how many times as many when it is tested again.
+#: A row has room for ROOM candidates and 12 k more, and MORE_ROOM times as many when it is tested again.
 ROOM, MORE_ROOM = 256, 8
-#: How many points of the nearest cells a row is compared with at first if its group's minimum is wanted.
+#: If its component's minimum is wanted, a row is compared with this many points of the nearest cells at first.
 SAMPLED = 8
 #: Standard deviations that are subtracted from the mean squared distance to estimate a cell's nearest point: see
-#: `cpu.near_cells`. None are if a group's minimum is wanted: then few points of a cell are compared with a row.
+#: `cpu.near_cells`. None is subtracted if a component's minimum is wanted: then few points of a cell meet a row.
 DEVIATIONS = 2
 #: Blocks of rows, and neighbours of each row, by which the share of needed tiles is estimated.
 SHARE_BLOCKS, SHARE_NEIGHBORS = 64, 2
-#: The least share of pairs of tiles, in a GPU's search for groups' minima, from which the caller joins components at
-#: once. A CPU joins them before such a search.
+#: A GPU's search for components' minima stops if it would form this share of the pairs of tiles, and the caller
+#: connects the components at once. A CPU connects them before such a search.
 JOINING_SHARE = 0.5
-#: The most bytes of terms and candidates at a time; the bytes of a term, that of a row or a point for a cell, and of
-#: the product that it comes from.
+#: Terms and candidates take at most these bytes at a time. A term, of a row or a point for a cell, takes TERM_BYTES,
+#: and the product that it comes from PRODUCT_BYTES.
 MAX_BYTES, TERM_BYTES, PRODUCT_BYTES = {"cpu": 2**31, "cuda": 2**35}, {"cpu": 32, "cuda": 4}, 8
 #: Values that are counted from the origin, in float64, at a time.
 CENTRED = 2**28
-#: The most bytes of a value in the filter that joins components.
+#: The most bytes of a value in the filter by which components are connected.
 FILTER_BYTES = 8
-#: The fewest rows of a group in a cell that have blocks of their own.
+#: The fewest rows of a component in a cell that have blocks of their own.
 MIN_GROUP = 128
 
 
@@ -266,7 +266,7 @@ class TileSearch(ListSearch):
 
     @cached_property
     def by_products(self) -> ProductFilter | None:
-        """Return a filter that joins components; None if there is no memory for one, or none of products."""
+        """Return the product filter for connecting at once; None without precise products or memory for it."""
         points, device = self.points, self.device
         if FILTER_BYTES * points.size > self.free_bytes / 2:
             return None
@@ -304,7 +304,7 @@ class TileSearch(ListSearch):
         return m - max(redone, 0), max(redone, 0), 0
 
     def _among_all(self, task: SearchTask) -> SearchTask:
-        """Return the task with the numbers of its rows among all rows, and a group for each of these."""
+        """Return the task with the numbers of its rows among all rows, and an exclusion id for each of these."""
         if not self.first_query:
             return task
         first = self.device.xp.int32(self.first_query)
@@ -346,7 +346,7 @@ class TileSearch(ListSearch):
     def _slots_of(self, task: SearchTask, index: Array) -> Slots:
         """Return the task's rows, or those of an `index`, in slots; each block is of one cell.
 
-        If minima of groups are wanted, a group with many rows in a cell has blocks of its own.
+        If minima of components are wanted, a component with many rows in a cell has blocks of its own.
         """
         if task.is_knn_graph and index is None:
             return self.slots
@@ -448,7 +448,7 @@ class TileSearch(ListSearch):
                 ids = self._buffer("candidates", (rows.ids.size, capacity), "int32")
                 sums, both = (least, terms.begins, rows.cells), (rows.groups, slot_groups)
                 into = self.kernels.append(encoded, columns, sums, listed, band, plan, both, ids, columns.fine)
-                self._rerank(rows, into, None, lists, minima, task, for_bounds)  # none is of the row's group
+                self._rerank(rows, into, None, lists, minima, task, for_bounds)  # none is of the row's exclusion id
             return lists
 
         if minima is None and not again:
@@ -476,7 +476,7 @@ class TileSearch(ListSearch):
         task: SearchTask,
         for_bounds: bool = False,
     ) -> None:
-        """Merge candidates into the lists of rows, and tighten these rows' bounds, by their groups' `minima` if given.
+        """Merge candidates into the lists of rows, and tighten their bounds, by their components' `minima` if given.
 
         If `for_bounds`, lists may hold upper bounds of the candidates' weights, since only the rows' bounds are wanted.
         """
@@ -490,7 +490,7 @@ class TileSearch(ListSearch):
             self.exact_kernels.gather_min(rows.bound, minima, rows.groups)
 
     def _groups_of(self, task: SearchTask, rows: Rows) -> tuple[Array, CommonGroups]:
-        """Return the group of each slot's point, and the common groups of blocks of rows and of tiles of points."""
+        """Return each slot's exclusion id, and the ids that blocks of rows and tiles of points share."""
         if task.is_knn_graph:
             return self.slots.rows, None
         slot_groups, tile_groups = self.kernels.groups_of_slots(self.columns_in.rows, task.point_group, TILE)

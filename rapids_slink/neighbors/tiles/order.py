@@ -45,13 +45,13 @@ TILE, BLOCK = constant(TILES, "TILE"), constant(TILES, "BLOCK")
 CELL, MOST_CELLS = 1024, 512
 #: The largest exponent of a unit, so that it is a finite number.
 MAX_EXPONENT = constant(ENCODE, "MAX_EXPONENT")
-#: Axes of a place, rows of the sample that they are found by, and how often that is multiplied by its covariance.
+#: A place has up to AXES axes. They are found on AXIS_ROWS rows, in MULTIPLICATIONS products with their covariance.
 AXES, AXIS_ROWS, MULTIPLICATIONS = constant(ENCODE, "MOST_AXES"), 2**12, 3
-#: Places that the tree cuts, at most; the fewest points on either side of a cut at which a block begins, and the fewest
-#: of the sample: of nodes of a few most have a gap.
+#: The tree cuts at most SAMPLE places. A block begins at a cut with at least MIN_RUN points on either side, and at
+#: least SAMPLED_RUN of the sample: most nodes of a few points have a gap.
 SAMPLE, MIN_RUN, SAMPLED_RUN = 2**16, 512, 16
 ROUND_UP, TINY = 1 + 2.0**-22, 1e-30
-#: The bits of a group in a key; groups' numbers are int32.
+#: The bits of an exclusion id in a key; the ids are int32.
 GROUP_BITS = constant(ORDER, "GROUP_BITS")
 #: A node's cut is the number of an axis, `BALL` for a radius, or `LEAF` for none. See order.cu for the others.
 BALL, LEAF, JUMP, TAIL, INNERMOST, MIN_JUMP, MEDIAN_ROWS = (
@@ -64,15 +64,15 @@ class Cuts(NamedTuple):
     """A tree of cuts over a sample of places."""
 
     nodes: Array  # (nodes, 4) int32: an axis, `BALL` or `LEAF`; its children; where its points begin
-    values: Array  # (nodes,) float32: what is below it goes to the first child, of coordinates or squared radii
-    middles: Array  # (nodes, m) float32: of radii
+    values: Array  # (nodes,) float32, a coordinate or a squared radius: what is less goes to the first child
+    middles: Array  # (nodes, m) float32: the points from which radii are measured
     breaks: Array  # (sample + 1,) bool, a GPU's int32: where points begin that are apart from those before
 
 
 class Lists(NamedTuple):
     """A list of tiles of points for each block of rows."""
 
-    begins: Array  # (blocks,) int64: where a block's begin among the tiles, and where they end
+    begins: Array  # (blocks,) int64: where a block's list begins in `tiles`, and where the last ends
     ends: Array
     tiles: Array  # int32; a GPU's are one at least
     longest: int  # at least the number of tiles of the longest list
@@ -84,10 +84,10 @@ class Rows(NamedTuple):
 
     ids: Array  # (s,) int32, a row; any where a slot is empty
     real: Array  # (s,) int32, the same, -1 where a slot is empty
-    groups: Array  # (s,) int32
+    groups: Array  # (s,) int32, exclusion ids
     bound: Array  # (s,) float64, -infinity where a slot is empty
     where: Array  # (s,) int32, their slots among all points
-    in_terms: Array  # (s,) int32, the same counted from the first slot of the terms
+    in_terms: Array  # (s,) int32, their slots counted from the first slot of the terms
     cells: Array  # (s / TILE,) int32, their tiles' cells, counted from the first of the terms
 
 
@@ -98,7 +98,7 @@ class Reach(NamedTuple):
     blocks: Array  # (blocks,) float64, the largest of each block's rows
 
 
-#: The common groups of blocks of rows and of tiles of points, int32, -1 if there is none; None if each row is a group.
+#: The exclusion id that a block's rows, or a tile's points, share, int32, -1 if none; None if each row has its own.
 CommonGroups: TypeAlias = tuple[Array, Array] | None
 
 
@@ -114,7 +114,7 @@ class PlacedTiles(NamedTuple):
 class Balls(NamedTuple):
     """The balls about the cells' centres that hold their points, and some rows' distances from the centres."""
 
-    #: of the centres with points, (cells, points) float64; the squares of either's lengths. The rows are at `where`
+    #: products of centres and points, (cells, points) float64; squares of either's lengths. The rows are at `where`
     products: tuple[Array, Array, Array]
     where: Array
     points: Any  # encoded by cells
@@ -128,7 +128,7 @@ def cell_size(n: int) -> int:
 
 
 def check_key_bits(cells: int, size: int) -> None:
-    """Raise AssertionError unless a key of a cell, a group and one of `size` slots of the cell fits into 63 bits."""
+    """Raise AssertionError unless a key of a cell, an exclusion id and one of its `size` slots fits into 63 bits."""
     assert cells * size <= 2 ** (63 - GROUP_BITS), f"{cells} cells of {size} slots have no keys of 63 bits"
 
 
@@ -246,7 +246,7 @@ class Slots:
 
 
 def near_order(places: Array, device: Device) -> tuple[Array, Array, np.ndarray]:
-    """Return an order of n places, (n,) int32, the position of each in it, and where new blocks begin, on the host."""
+    """Return an order of n places, (n,) int32, each one's position in it, and where new blocks begin, on the host."""
     n, of = len(places), kernels(device)
     step = -(-n // SAMPLE)
     cuts = of.cut(places, n // step, max(2, TILE // step), max(SAMPLED_RUN, MIN_RUN // step))
@@ -265,7 +265,7 @@ def _square(x, middle):
 
 @njit(nogil=True, cache=True)
 def find_leaves(nodes, values, middles, places, out):
-    """Put where the leaf of each of some places, (n, m) float32, begins into `out`, (n,) int32."""
+    """For each of some places, (n, m) float32, put the position at which its leaf begins into `out`, (n,) int32."""
     for i in range(len(places)):
         v = 0
         while nodes[v, 0] != LEAF:
