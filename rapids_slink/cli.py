@@ -484,7 +484,7 @@ def _index_names(index: pd.Index) -> list[str]:
 
 
 def _with_labels(frame: pd.DataFrame, labels: pd.DataFrame) -> pd.DataFrame:
-    """Return a frame of the index and the columns of a table, and its labels."""
+    """Return one frame of a table's index, columns and labels."""
     index = frame.index.set_names(_index_names(frame.index)).to_frame(index=False)
     parts = [part.reset_index(drop=True) for part in (index, frame.set_axis(list(map(str, frame)), axis=1), labels)]
     return pd.concat(parts, axis=1)

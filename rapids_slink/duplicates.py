@@ -2,9 +2,9 @@
 
     rows ──▶ those near a row of another table ──▶ in the order of their rank ──▶ a rule ──▶ which row each goes to
 
-The labels of `fit(X, max_distance=...)` tell the components. The other rules are of pairs with rows that are ranked
-before, see `neighbors.queries`. Near rows are in one component, so these rules take the rows that are not alone
-in theirs, in the order of their rank.
+The labels of `fit(X, max_distance=...)` tell the components. The other rules are about pairs of a row and a row that is
+ranked before it, see `neighbors.queries`. Near rows are in one component, so these rules take the rows that are not
+alone in theirs, in the order of their rank.
 """
 
 from collections.abc import Collection, Mapping
@@ -42,7 +42,7 @@ MEANINGS = {
     "n_clusters": "max_distance", "distance_threshold": "max_distance", "threshold": "max_distance",
     "eps": "max_distance", "similarity": "min_similarity", "order": "keep", "score": "keep", "method": "by",
 }  # fmt: skip
-#: The value of ``duplicate_of`` of a row that is near one of another table.
+#: The value of ``duplicate_of`` for a row that is near a row of another table.
 ELSEWHERE = -1
 
 
@@ -252,7 +252,7 @@ class _Run:
         """Let each row of a component go to the one that ranks first; `order` has the rows that take part, by rank."""
         component = self._components(order, group)
         first = np.empty(self.n, np.int32)
-        first[component[::-1]] = order[::-1]  # the last write to a place stays: the first rank
+        first[component[::-1]] = order[::-1]  # the last write to an entry stays: the first rank
         self.duplicate_of[order] = first[component]
         goes = np.flatnonzero((self.duplicate_of != np.arange(self.n)) & (self.duplicate_of >= 0))
         if details and goes.size:

@@ -4,7 +4,7 @@
 
 First those rows go that are near a row of another table, whose files stand behind these. Two near rows are in one
 component, so the components of the others are found next: `deduplicate` finds those of each block and of the rows that
-visit it, and they are joined. A rule by pairs then takes packs of whole components. Most components have few rows. One
+visit it, and they are united. A rule by pairs then takes packs of whole components. Most components have few rows. One
 that is larger than memory is taken in chunks, by rank: a row of a later chunk goes to the nearest row that counts,
 among the earlier chunks and its own.
 
@@ -68,7 +68,7 @@ from rapids_slink.stages import limit_of, require_one, task_of
 UNFINISHED = ".unfinished"
 #: Without a `memory_limit` a search takes at most these bytes, by device, and at most this share of what is free.
 MOST_BYTES, SHARE = {"cpu": 16 * 10**9, "cuda": 30 * 10**9}, 0.8
-#: The number of rows of a dry run's sample, by device, and the number of places in the files that they come from.
+#: The number of rows of a dry run's sample, by device, and the number of positions in the files that they come from.
 SAMPLE = {"cpu": 2**14, "cuda": 2**18}
 SAMPLED_PLACES = 16
 #: While files are written, at most these bytes are in memory: about this number of row groups of each file.
@@ -414,7 +414,7 @@ class _Run:
         half = max(1, self.max_rows // 2)
         if by == "components":
             first = np.empty(self.n, np.int64)
-            first[root[order[::-1]]] = order[::-1]  # the last write to a place stays: the first rank
+            first[root[order[::-1]]] = order[::-1]  # the last write to an entry stays: the first rank
             to = first[root]
             goes = np.flatnonzero(to != np.arange(self.n))
             if not self.as_rows:

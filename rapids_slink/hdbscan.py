@@ -221,7 +221,7 @@ class DensityHierarchy(PointHierarchy):
 
     @property
     def relative_validity_(self) -> float:
-        """Return hdbscan's fast form of DBCV, from -1 to 1: how dense clusters are beside the gaps between them.
+        """Return hdbscan's fast form of DBCV, from -1 to 1: how dense clusters are, compared with gaps.
 
         It compares models of one data set. Moulavi et al., "Density-based clustering validation", SDM 2014.
         """

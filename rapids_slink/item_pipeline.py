@@ -196,7 +196,7 @@ def _kept(X: Any, points: Points, settings: Settings, device: Device) -> dict[st
 
 
 class NearItems(PairFrames):
-    """The pairs of some items within the distances of a task; with `groups` of two items of one group."""
+    """The pairs of some items within the distances of a task; with `groups` only pairs of one group."""
 
     def __init__(self, X: Any, Y: Any, task: PairTask, device: Device, groups: Groups | None = None) -> None:
         items, points = read_items({"X": X} if Y is None else {"X": X, "Y": Y}, task.metric, device)

@@ -357,12 +357,13 @@ def _kind_of(schema: Any, columns: tuple[str, ...], path: Path, narrow: str | No
 
 # ---------------------------------------------------------------------------------------------------- pieces and blocks
 #
-#     files ──▶ pieces of rows in their order ──▶ pivots, cells and blocks of cells ──▶ the rows that meet in a block
+#     files ──▶ pieces of rows in their order ──▶ pivots, their rows and blocks of these ──▶ the rows that meet in a
+# block
 #
-# Vectors of files are put on disk in pieces. Each two near rows meet in a block. `neighbors.pivots` deals out rows to
+# Vectors of files are put on disk in pieces. Any two near rows meet in a block. `neighbors.pivots` deals out rows to
 # blocks, and says why no near row is missed.
 
-#: How many rows a thread takes at a time from pieces.
+#: The number of rows that a thread takes at a time from pieces.
 TAKEN = 2**14
 #: The file that says which rows are compared among themselves.
 KEYS = "keys.npy"
@@ -413,7 +414,7 @@ class Pieces:
 
 @dataclass(frozen=True)
 class Blocks:
-    """Which block each row is in, and which earlier ones it visits; without pivots all rows are in one block."""
+    """Which block each row is in, and which earlier blocks it visits; without pivots all rows are in one block."""
 
     pieces: Pieces
     count: int
@@ -431,7 +432,7 @@ class Blocks:
             own, visiting = map(len, self._rows_of(block))
             size, step = own + visiting, self._step(own + visiting)
             for first, second in [*combinations(range(0, size, step), 2)] or [(0, 0)]:
-                if first < own:  # else both are parts of visitors
+                if first < own:  # else both are parts of the block's visitors
                     sizes[block, first, second] = min(step, size - first) + (second > first) * min(step, size - second)
         return sizes
 

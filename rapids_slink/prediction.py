@@ -154,7 +154,7 @@ def centroids(values: Array, labels: np.ndarray, strength: np.ndarray, k: int, d
 
 
 def medoids(values: Array, labels: np.ndarray, strength: np.ndarray, k: int, metric: Metric, device: Device) -> Any:
-    """Return the row of each label with the least sum of distances, weighted by the rows' strength, (k,) int64."""
+    """Return for each label the row with the least sum of distances to its rows, weighted by strength, (k,) int64."""
     reading, chosen = metric_rows(metric, values, device), np.empty(k, np.int64)
     for label in range(k):
         rows = np.flatnonzero(labels == label)

@@ -51,8 +51,8 @@ def engine_of(*inputs: Any, metric: Metric | None = None, rows: tuple[Any, ...] 
     `pipeline` serves points and graphs, `item_pipeline` rows that have no coordinates. `metric` is the metric of the
     `rows`, which are the inputs by default; it is None for graphs.
 
-    The modules have the same functions: those of `api`, and `fit`, `append` and `predict` for models. If there is a
-    ``_layout`` among the attributes that `fit` returns, its ``cut`` makes the model's further cuts.
+    The modules have the functions of `api` that their inputs can reach, and `fit`, `append` and `predict` for models.
+    If there is a ``_layout`` among the attributes that `fit` returns, its ``cut`` makes the model's further cuts.
     """
     are_items = metric is not None and kind_of(metric, *(inputs if rows is None else rows)) is not None
     if any(map(is_collection, inputs)):
@@ -135,7 +135,7 @@ class PointHierarchy(RowEstimator, Hierarchy, Estimator):
     _points_: Values  # with prediction_data: the rows' values
     _columns_: tuple[Any, ...]  # and a frame's columns
     label_changes_: Frame  # after `append` with keep_labels
-    _next_label_: int = 0  # that no cluster has had
+    _next_label_: int = 0  # a label that no cluster has had
 
     def _cluster_rule(self) -> ClusterRule:
         """Return the rule that the parameters describe; raise for values that are not valid for any data."""

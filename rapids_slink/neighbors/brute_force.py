@@ -1,6 +1,6 @@
 """Search over all pairs: filter, re-rank, prove.
 
-        rows ──▶ filter ──▶ candidates ──▶ re-rank ──▶ lists, and a bound for each row, which each step lowers
+    rows ──▶ filter ──▶ candidates ──▶ re-rank ──▶ lists, and a bound for each row, which each step lowers
 
 Points are visited in a low-discrepancy order, in bands of which each extends the ones before g-fold and so adds about
 g·k candidates a row. If there are few pairs, a GPU tests all of them in one band. A row whose candidates all fitted

@@ -2,7 +2,7 @@
 
     line       one feature                       a sort
     pairs      few points, or a distance matrix  the distances of all pairs
-        repeats    rows that come many times         edges of weight zero; the distinct rows go on
+    repeats    rows that come many times         edges of weight zero; the distinct rows go on
     boxes      few features, or low dimension,   Borůvka on a tree of boxes
                on a GPU
     lists      all else                          k-NN lists ──forest──▶ certain edges ──connect──▶ tree

@@ -17,7 +17,7 @@ takes no edge.
 
 **Friends of friends** are the clusters of rows that steps of at most a distance connect, without the tree of the rows.
 
-        rows ──▶ tree of boxes ──▶ unions of near points ──▶ labels
+    rows ──▶ tree of boxes ──▶ unions of near points ──▶ labels
              neighbors/trees   `write_friends`
 
 Two points are united if they are within the distance, or if a box around both is so small that they must be. Nodes of

@@ -3,10 +3,10 @@
     points ──▶ rows of the metric ──▶ PairSearch ──▶ src, dst, surrogate distances ──▶ frame
                rows.py                cpu.py, cuda.py    of a range of rows, in order   of X's library
 
-    k-d tree, bounding volume hierarchy    few features: rows that are near each other on the tree walk together
+    tree of boxes                          few features: rows that are near each other share a walk of the tree
     tiles of near points                   structured points: lists of the points within the bound
     filter by products or counts           many features: each pair of tiles once, without lists; survivors exactly
-    exact tiles                            every other metric
+    exact tiles                            everything else
 
 A `PairSearch` is prepared for one bound. The pairs of a range of rows are those whose `src` is in it, so that ranges
 together hold each pair once: of one set of points src < dst, of two sets src is a query and dst a point. Ranges make
@@ -61,26 +61,26 @@ from rapids_slink.settings import Settings
 PAIR_BYTES, BUFFER_BYTES = {"cpu": 48, "cuda": 72}, 2**21
 #: How many rows' pairs are found at a time where only distances tell which pairs are within.
 COUNTED_ROWS = 2**16
-#: The length of the first lists, and how many times as long further ones are.
+#: The length of the first lists, and the factor by which further ones are longer.
 FIRST_LISTED, LONGER = 32, 8
-#: Rows by which the share of full lists is estimated, and the largest such share.
+#: The rows by which the share of full lists is estimated, and the largest such share with which lists serve.
 SAMPLED_ROWS, MAX_FULL = 2**10, 1 / 16
-#: The most rows that are listed at a time, the bytes of an entry of a list while pairs are taken from it, and how many
-#: pairs have their distances computed at a time.
+#: The most rows that are listed at a time, the bytes of an entry of a list while pairs are taken from it, and the
+#: number of pairs whose distances are computed at a time.
 LISTED_ROWS, ENTRY_BYTES, AT_ONCE = 2**21, 64, 2**24
 ADVICE = "iter_pairs makes them a range of rows at a time, and count_pairs counts them"
 
 
 @dataclass(frozen=True)
 class Limit:
-    """The surrogate distances of the pairs within a distance."""
+    """The limit of a distance: the surrogate distances of the pairs within it."""
 
-    surrogate: float  # they are at most this
+    surrogate: float  # pairs within the distance have at most this
     decides: bool  # whether no pair beyond the distance has such a surrogate distance
 
     @classmethod
     def of(cls, metric: Metric, distance: float, n_features: int) -> Self:
-        """Return the limit for rows whose input has this number of features."""
+        """Return the limit of a distance of the metric, for rows whose input has `n_features` features."""
         bound = surrogate_bound(metric, distance, n_features)
         if metric.changes_order:
             return cls(bound, decides=False)
@@ -261,7 +261,7 @@ class TilePairs(PairSearch):
 
 @dataclass(frozen=True)
 class PairTask:
-    """The pairs that a call asks for."""
+    """The question of a call: which pairs of rows are within some distances."""
 
     metric: Metric
     #: (t,) float64, ascending: pairs up to the last are wanted, and counts up to each

@@ -38,10 +38,10 @@ from rapids_slink.runtime.compiling import njit, read_only
 from rapids_slink.runtime.device import CPU, Array
 from rapids_slink.runtime.threads import chunks_for_cores, for_each_chunk, shares, workers
 
-SAMPLED_BALLS = 64  # by which the share of leaves is estimated that a ball of the bound touches
+SAMPLED_BALLS = 64  # the balls by which the share of leaves that a ball of the bound touches is estimated
 #: Fewer points than this have their distances computed: a tree or a filter would take longer to make.
 FEW_POINTS = 256
-#: Rows of a block of exact tiles, and of tree searches at least and at most.
+#: Rows of a block of exact tiles; the least and the most rows of a part that searches a tree.
 BLOCK_ROWS, LEAST_TREE_ROWS, TREE_ROWS = 256, 2**11, 2**15
 #: One test serves several limits if at most one pair in `FEW_BETWEEN` is weighed.
 FEW_BETWEEN = 64
@@ -145,7 +145,8 @@ class _Search(PairSearch):
     def _scan(self, rows: Any, limits: np.ndarray, room: int, counts: np.ndarray) -> tuple[Buffer, int]:
         """Find the pairs of a part: return a buffer of them and their number.
 
-        Adds to `counts` how many pairs are within each limit and above the one before. No pair beyond `room` is kept.
+        Adds to `counts` how many pairs are within each limit and above the one before. No pair beyond `room` is kept,
+        so with a room of 0 pairs are counted alone.
         """
         raise NotImplementedError
 
@@ -295,7 +296,7 @@ def _grown(buffer):
 
 @njit(nogil=True, cache=True)
 def _count_by_row(row, count, first, ends):
-    """Add the numbers of pairs of some rows, each to the place after the row's own."""
+    """Add the numbers of pairs of some rows, each to the entry after the row's own."""
     for i in range(count):
         ends[row[i] - first + 1] += 1
 

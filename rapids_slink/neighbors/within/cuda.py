@@ -33,9 +33,10 @@ WITHIN = "neighbors/within/within.cu"
 THREADS = constant(WITHIN, "THREADS")
 #: Fewer points than this have their distances computed.
 FEW_POINTS = 1024
-#: Pairs that there is room for at first, and limits that are counted at a time.
+#: A search has room for FIRST_ROOM pairs at first, and counts MOST_LIMITS limits at a time.
 FIRST_ROOM, MOST_LIMITS = 2**22, 4096
-#: The most pairs that pass a filter at a time, and the bytes of each while distances decide.
+#: A filter passes at most MOST_CANDIDATES pairs at a time, CANDIDATES_A_ROW for each row and LEAST_CANDIDATES at least;
+#: with little memory LEAST_ROOM at least. CANDIDATE_BYTES are those of a pair while distances decide.
 MOST_CANDIDATES, CANDIDATE_BYTES = 2**25, 96
 LEAST_CANDIDATES, CANDIDATES_A_ROW, LEAST_ROOM = 2**20, 64, 2**16
 #: Tiles of points of a work item, by whether items are ruled out by numbers of ones.
@@ -105,7 +106,7 @@ class BoxPairs(PairSearch):
         return np.concatenate(counts)
 
     def _starter(self, rows: slice) -> Callable[..., None]:
-        """Return a function that starts a kernel with the rows along the curve, the hierarchy, and more arguments."""
+        """Return `start(name, *more)`, which launches a kernel of within.cu for these rows with further arguments."""
         search, m = self.search, rows.stop - rows.start
         onward = search.queries is None and m == self.n_rows
         if onward:
@@ -245,7 +246,7 @@ class ImagePairs(PairSearch):
         self.filter.arrange(order, cp.empty(0, cp.int32))
 
     def _in_order(self, first: int, m: int) -> tuple[Array, Array]:
-        """Return some points in the filter's order, and those that it leaves out."""
+        """Return m points from `first` on in the filter's order for the limit, and those that the order leaves out."""
         if not m:
             return cp.empty(0, cp.int32), cp.empty(0, cp.int32)
         order: tuple[Array, Array] = self.filter.order_for_limit(self.limit, m, first)
@@ -284,7 +285,7 @@ class ImagePairs(PairSearch):
         return src << 32 | (dst - self.n_queries), weight[kept]
 
     def _of_block(self, block: int) -> Iterator[tuple[Array, Array]]:
-        """Yield the pairs of a block of rows, row after row, with the points of its items.
+        """Yield the pairs of a block of rows, row after row, with the points of its work items.
 
         It serves a block of which more pairs pass than there is room for.
         """
