@@ -33,8 +33,7 @@ sums the even and the odd features separately, adds the two sums, and adds the l
 odd. minkowski takes any p > 0; 1, 2 and infinity make it cityblock, euclidean and chebyshev.
 
 Two metrics compare strings, whose characters are code points: levenshtein, the least number of characters to insert,
-delete or replace, and string_hamming, the number of positions at which equally long strings differ, infinite for
-others.
+delete or replace, and string_hamming, the number of positions at which equally long strings differ, else infinite.
 See items/strings.py.
 
 For rows with missing values, and for boxes that repeat, see settings.py.
@@ -51,13 +50,12 @@ with the angle. The angle itself is computed by the haversine formula for the pa
 and the neighbour that its core distance is of. So rounding may decide between two angles that differ by less than about
 1e-15 radians (6 nm on the Earth).
 
-Filters rule pairs out before the surrogate distance is computed. They never report a distance. Without one (codes) a
-GPU stores all distances of codes (neighbors/matrix/). A CPU has a product filter alone.
+Filters rule pairs out before the surrogate distance is computed; they report none. A CPU has the product filter alone.
 
 - product: ‖x - y‖² = ‖x‖² + ‖y‖² - 2x·y, of unit rows for cosine and correlation; `Metric.rounding_terms` bounds its
   error, and neighbors/filter/__init__.py proves that no neighbour is lost.
-- direct: the formula itself in float32, with a bound on its error; see neighbors/filter/cuda.py. bits: counts of common
-  ones; see neighbors/filter/fused/counts.cu.
+- direct: the formula itself in float32, with a bound on its error; see neighbors/filter/cuda.py.
+- bits: counts of common ones (neighbors/filter/fused/counts.cu). codes: a GPU stores all distances (neighbors/matrix/).
 
 Boxes: in few dimensions, the formula of the gaps between a point and a box is a lower bound for the points inside.
 """

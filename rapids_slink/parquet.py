@@ -357,8 +357,7 @@ def _kind_of(schema: Any, columns: tuple[str, ...], path: Path, narrow: str | No
 
 # ---------------------------------------------------------------------------------------------------- pieces and blocks
 #
-#     files ──▶ pieces of rows in their order ──▶ pivots, their rows and blocks of these ──▶ the rows that meet in a
-# block
+#     files ──▶ pieces of rows in their order ──▶ pivots and blocks of rows near them ──▶ rows that meet in a block
 #
 # Vectors of files are put on disk in pieces. Any two near rows meet in a block. `neighbors.pivots` deals out rows to
 # blocks, and says why no near row is missed.
