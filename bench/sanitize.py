@@ -29,7 +29,7 @@ from rapids_slink.items.search import all_distances, forest_of_items
 from rapids_slink.items.stored import Sets, SparseRows
 from rapids_slink.items.strings import Strings
 from rapids_slink.metrics import EUCLIDEAN, ITEM_METRICS, PRECOMPUTED, get_metric
-from rapids_slink.neighbors import neighbor_lists, prepare_search, trees
+from rapids_slink.neighbors import choose, neighbor_lists, prepare_search
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.exact import ExactPoints
 from rapids_slink.neighbors.exact import kernels as exact_kernels
@@ -69,10 +69,10 @@ def search(kind: str, values: Any, device: Device, queries: Any = None) -> Any:
     if kind != "boxes":
         return (TileSearch if kind == "tiles" else BruteForceSearch)(values, device, Report(), queries)
     if device.is_gpu:
-        from rapids_slink.neighbors.trees.bvh import BoxSearch
+        from rapids_slink.neighbors.bvh import BoxSearch
 
         return BoxSearch(values, device, Report(), queries)
-    from rapids_slink.neighbors.trees.kdtree import TreeSearch
+    from rapids_slink.neighbors.kdtree import TreeSearch
 
     return TreeSearch(values, device, Report(), queries)
 
@@ -165,7 +165,7 @@ def count_visits(device: Device, points: np.ndarray) -> tuple[Any, ...]:
 
 def expands(device: Device, points: np.ndarray) -> tuple[Any, ...]:
     """Return the expansion of points, and how near others are to some of them."""
-    share, nearest = trees.expansion(device.asarray(points), device)
+    share, nearest = choose.expansion(device.asarray(points), device)
     return np.array(share), np.round(nearest, 4)
 
 

@@ -12,7 +12,7 @@ not the row's. In the k-NN graph each point has an id of its own. In the search 
     brute_force.py   all pairs: filter, re-rank, prove; `filter.choose_filter` chooses its filter
     tiles/           all pairs of tiles of near points, of structured points
     matrix/          all distances of codes, stored, on a GPU
-    trees/           few features, low dimension: a k-d tree, a bounding volume hierarchy
+    kdtree.py        few features, low dimension, on a CPU; bvh.py by a bounding volume hierarchy on a GPU
     small_batch/     few queries, on a GPU
     queries.py       the k nearest rows of another table, and frames of them
     within/          all pairs within a distance, not by tasks, and frames of them
@@ -33,6 +33,7 @@ from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.choose import (
     COSTS,
     TILES,
+    expansion,
     is_searched_by_tree,
     max_expansion,
     may_be_low_dimensional,
@@ -54,7 +55,6 @@ from rapids_slink.neighbors.task import (
     by_mutual_reachability,
 )
 from rapids_slink.neighbors.tiles import TileSearch
-from rapids_slink.neighbors.trees import expansion
 from rapids_slink.points import as_points
 from rapids_slink.points.check import as_integer
 from rapids_slink.points.output import EDGE_TYPES, PreallocatedFrame
@@ -275,10 +275,10 @@ def _search_class(n: int, n_features: int, metric: Metric, device: Device) -> An
 def tree_class(device: Device) -> Any:
     """Return the class of searches by the device's tree."""
     if device.is_gpu:
-        from rapids_slink.neighbors.trees.bvh import BoxSearch
+        from rapids_slink.neighbors.bvh import BoxSearch
 
         return BoxSearch
-    from rapids_slink.neighbors.trees.kdtree import TreeSearch
+    from rapids_slink.neighbors.kdtree import TreeSearch
 
     return TreeSearch
 
@@ -300,7 +300,7 @@ def _low_dimensional(
         search, limit = kind(values, device, report, None, progress, metric), isqrt(n)
         share = search.mean_visits(2 * limit) / limit
     else:
-        from rapids_slink.neighbors.trees.kdtree import touched_share
+        from rapids_slink.neighbors.kdtree import touched_share
 
         fits = BruteForceSearch.estimate(n, n, d, 1, itemsize, device, metric).least <= free_bytes()
         follower = all_pairs if metric.filter == "product" and fits else None

@@ -11,12 +11,15 @@ from __future__ import annotations
 from math import inf, log
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from rapids_slink.forced import forced
 from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.filter import REST, SAMPLE, Projection, Scaling, sample_stride
-from rapids_slink.neighbors.trees import expansion
+from rapids_slink.neighbors.task import golden_stride
 from rapids_slink.report import Report
-from rapids_slink.runtime.device import Array, Device, share_true
+from rapids_slink.runtime.cuda import constant, launch_blocks, value_option
+from rapids_slink.runtime.device import Array, Device, share_true, to_host
 
 
 class Costs(NamedTuple):
@@ -112,7 +115,7 @@ def takes_all_pairs(pairs: Array, device: Device) -> Any:
 #: product filter, the second with another. All pairs are about as fast then for Gaussian points, and take many
 #: times as long for points along curves: see bench/NOTES.md.
 GPU_TREE_POINTS = {7: (600_000, 30_000), 8: (1_200_000, 60_000)}
-#: The largest expansion, of `trees`, for which a GPU makes a tree: of many points, and of fewer in proportion. It shows
+#: The largest expansion for which a GPU makes a tree: of many points, and of fewer in proportion. It shows
 #: points in space, whose searches visit most nodes, one after the other, however few points they are.
 MAX_EXPANSION, EXPANDED = 0.015, 6
 
@@ -380,3 +383,46 @@ class _Sample:
         share = max(1.0, n / len(self.z))
         growth = max(0.0, log(counts[1] / counts[0], 4))
         return counts[1] * share**growth * (1 + log(share))
+
+
+# ------------------------------------------------------------------------------------------------- a sample of points
+
+DIMENSION = "neighbors/dimension.cu"
+#: The numbers of balls and of the sample's points, and the threads of a block.
+BALLS, POINTS, THREADS = (constant(DIMENSION, name) for name in ("BALLS", "POINTS", "THREADS"))
+
+
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")  # then no point seems near
+def expansion(values: Array, device: Device, times: float = 2) -> tuple[float, float]:
+    """Return the share of a sample that is within `times` a row's distance to its nearest, and that distance.
+
+    The share is a mean over `BALLS` rows. The distance to the nearest of the sample is the rows' median, divided by the
+    root mean square distance of points from their mean: about 1 for noise of many features, and next to nothing for
+    points in tiny clusters. Distances are Euclidean, whatever the metric. `values` are (n, d), with n at least
+    `POINTS`.
+
+    In D dimensions a ball that is twice as wide holds 2^D times as many points (Karger and Ruhl 2002). A mean over
+    balls also shows a few points in space among many on a curve, which would search nearly all boxes. It does not show
+    clusters of high dimension if each has many points in the sample. The sample is evenly spread, but its rows do not
+    follow each other at a distance that a pattern could have, such as noise in each tenth row.
+    """
+    n, d = values.shape
+    if device.is_gpu:
+        within, squares = device.xp.empty(BALLS, "int32"), device.xp.empty((2, BALLS))
+        launch_blocks(
+            DIMENSION, "count_within", (BALLS,), THREADS, values, n, d, golden_stride(n), times**2, within, squares,
+            options=(value_option(values.dtype),),
+        )  # fmt: skip
+        count, (nearest, total) = to_host(within).sum(), to_host(squares)
+    else:
+        from rapids_slink.neighbors.exact.cpu import distances_between
+
+        order = np.arange(POINTS + BALLS) * golden_stride(n) % n
+        points, centres = np.split(order.astype("int32"), [POINTS])
+        square = distances_between(values, centres, points)
+        square[centres[:, None] == points] = np.inf
+        nearest, total = square.min(axis=1), square.sum(axis=1, where=square < np.inf)
+        count = (square <= times**2 * nearest[:, None]).sum()
+    pairs = BALLS * POINTS
+    by_spread = np.sqrt(2 * pairs * np.median(nearest) / total.sum())
+    return float(count / pairs), float(np.nan_to_num(by_spread, nan=np.inf))

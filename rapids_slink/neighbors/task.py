@@ -33,8 +33,8 @@ from rapids_slink.runtime.memory import rows_that_fit
 from rapids_slink.runtime.threads import Progress, for_each_chunk, workers
 
 if TYPE_CHECKING:
+    from rapids_slink.neighbors.bvh import BoxSearch
     from rapids_slink.neighbors.filter import ProductFilter
-    from rapids_slink.neighbors.trees.bvh import BoxSearch
 
 #: A row's first bound is the distance of this many neighbours among some points, if lists need not be full.
 FEW = 2

@@ -3,7 +3,7 @@
 //
 // A point is its position along the curve, and a component is the position of one of its points, its root. The largest
 // component waits: it searches nothing, and only other components merge with it.
-#include "neighbors/trees/bvh.cuh"
+#include "neighbors/bvh.cuh"
 #include "spanning_tree/boruvka.cuh"
 
 constexpr int THREADS = 256, BLOCKS = 6;  // BLOCKS of THREADS fit on a multiprocessor

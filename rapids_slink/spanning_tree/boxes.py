@@ -2,7 +2,7 @@
 
 `docs/algorithms.md` has the proofs, under "Borůvka on a tree of boxes" and "Friends of friends".
 
-**The tree**, on a GPU, by Borůvka's algorithm on the bounding volume hierarchy of `neighbors/trees/bvh.py`. Each point
+**The tree**, on a GPU, by Borůvka's algorithm on the bounding volume hierarchy of `neighbors/bvh.py`. Each point
 first finds its nearest few points. In a round each component but the largest looks for its lightest edge to a point
 outside, and skips the nodes whose points all belong to it. Neighbouring points (a warp) search together. A point keeps
 two results for later rounds:
@@ -18,7 +18,7 @@ takes no edge.
 **Friends of friends** are the clusters of rows that steps of at most a distance connect, without the tree of the rows.
 
     rows ──▶ tree of boxes ──▶ unions of near points ──▶ labels
-             neighbors/trees   `write_friends`
+             neighbors/bvh.py  `write_friends`
 
 Two points are united if they are within the distance, or if a box around both is so small that they must be. Nodes of
 one component keep the number of pairs small where many points are within the distance of each other. A CPU unites
@@ -63,7 +63,7 @@ from rapids_slink.runtime.memory import MemoryEstimate, release_cached
 from rapids_slink.spanning_tree import Look, Prepared, Problem, Tree, graphs, kernels
 
 if TYPE_CHECKING:
-    from rapids_slink.neighbors.trees.bvh import BoxSearch
+    from rapids_slink.neighbors.bvh import BoxSearch
 
 SOURCE = "spanning_tree/boxes.cu"
 NEAREST, MAX_ROUNDS = (constant(SOURCE, name) for name in ("NEAREST", "MAX_ROUNDS"))

@@ -13,8 +13,7 @@ from rapids_slink.dendrogram.cpu import find_root
 from rapids_slink.metrics import OVERFLOW, Metric
 from rapids_slink.neighbors.exact.cpu import NO_CORE, components, fill_rows, insert_within, reachability
 from rapids_slink.neighbors.exact.formulas import LANES, PASS, ROWS, add_features, new_tile
-from rapids_slink.neighbors.task import row_blocks
-from rapids_slink.neighbors.trees.kdtree import (
+from rapids_slink.neighbors.kdtree import (
     LEAF,
     SERIAL_POINTS,
     Queries,
@@ -28,6 +27,7 @@ from rapids_slink.neighbors.trees.kdtree import (
     to_points,
     walk,
 )
+from rapids_slink.neighbors.task import row_blocks
 from rapids_slink.ordering import NO_EDGE, edge_code, edge_codes, lighter, sort_in_place, stable_order
 from rapids_slink.runtime.compiling import njit, read_only
 from rapids_slink.runtime.device import CPU, Array

@@ -14,9 +14,9 @@ import cupy as cp
 import numpy as np
 
 from rapids_slink.metrics import Metric
+from rapids_slink.neighbors.bvh import SOURCE as BOXES
+from rapids_slink.neighbors.bvh import BoxSearch
 from rapids_slink.neighbors.filter.fused import BLOCK_ROWS, TILE, padded
-from rapids_slink.neighbors.trees.bvh import SOURCE as BOXES
-from rapids_slink.neighbors.trees.bvh import BoxSearch
 from rapids_slink.points.output import EDGE_TYPES
 from rapids_slink.report import Report
 from rapids_slink.runtime.cuda import (

@@ -2,7 +2,7 @@
 //
 // A point is its position along the curve. `parent` is a forest over points whose roots are the components; a point's parent
 // comes before it.
-#include "neighbors/trees/bvh.cuh"
+#include "neighbors/bvh.cuh"
 #include "spanning_tree/boruvka.cuh"
 
 constexpr int THREADS = 256, BLOCKS = 8;  // of a multiprocessor at a time, where blocks wait for each other

@@ -516,7 +516,7 @@ def _sources(problem: Problem) -> Iterator[Ahead]:
     if metric.rows is not Rows.GIVEN:
         yield from (("neighbors/rows.cu", input_value), ("neighbors/rows.cu", value))
     if problem.finds_friends:
-        yield from (("neighbors/trees/bvh.cu", *in_boxes), ("spanning_tree/friends.cu", *in_boxes))
+        yield from (("neighbors/bvh.cu", *in_boxes), ("spanning_tree/friends.cu", *in_boxes))
         return
     ways = ways_of(problem)
     if REPEATS in ways:
@@ -525,7 +525,7 @@ def _sources(problem: Problem) -> Iterator[Ahead]:
     if way == "pairs":
         yield from (("neighbors/exact/all_distances.cu", *formula), ("spanning_tree/dense.cu", value_option("float64")))
     elif way == "boxes":
-        yield from (("neighbors/trees/bvh.cu", *in_boxes), ("spanning_tree/boxes.cu", *in_boxes))
+        yield from (("neighbors/bvh.cu", *in_boxes), ("spanning_tree/boxes.cu", *in_boxes))
     elif metric.filter == "product" and filter_kernels(problem.device).fused_filter():
         yield from _sources_of_fused_lists(problem, value, formula)
         return
@@ -547,7 +547,7 @@ def _sources_of_fused_lists(problem: Problem, value: str, formula: tuple[str, ..
     d, k = problem.n_features, lists.length_by_search(problem)
     keys = max(4, power_of_two(-(-survivor_capacity(k, d) // WARP)))
     fp16, int8 = -(-d // 16), -(-d // MIXED)
-    yield from (("neighbors/trees/dimension.cu", value), ("neighbors/filter/quantize.cu", value))
+    yield from (("neighbors/dimension.cu", value), ("neighbors/filter/quantize.cu", value))
     yield from (source_of(TRIED_STEPS), ("neighbors/exact/rerank.cu", *formula))
     yield from (source_of(fp16, symmetric=True), ("neighbors/filter/fused/tighten.cu",), *SOURCES_OF_LISTS)
     yield "neighbors/filter/filter.cu", f"-DKEYS_PER_LANE={max(1, power_of_two(2 * k) // WARP)}"

@@ -100,7 +100,7 @@ def test_few_lengths_of_lists_are_compiled(watch):
             knn_graph(X, k, device="cuda")
     compiled = set(calls)
     kernels = {one[:2] for one in compiled}
-    assert ("neighbors/trees/nearest.cu", "search") in kernels
+    assert ("neighbors/nearest.cu", "search") in kernels
     assert ("neighbors/exact/rerank.cu", "rerank") in kernels
     most = max(sum(one[:2] == kernel for one in compiled) for kernel in kernels)
     assert most <= 5

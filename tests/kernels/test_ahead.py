@@ -20,7 +20,7 @@ FUSED = "neighbors/filter/fused/"
 BODY = "-DRESIDENT_ATOMS={} -DLAST_STEPS=4 -DSYMMETRIC={} -DBETWEEN_COMPONENTS=0 -DLOCAL=0 -DCOUNT=0 -DINT8=0 -DBITS=0"
 #: What a fit of 100,000 rows of noise of 64 features launched on an H100.
 LAUNCHED = (
-    "points/points.cu -DVALUE=float", "neighbors/rows.cu -DVALUE=float", "neighbors/trees/dimension.cu -DVALUE=float",
+    "points/points.cu -DVALUE=float", "neighbors/rows.cu -DVALUE=float", "neighbors/dimension.cu -DVALUE=float",
     "neighbors/filter/quantize.cu -DVALUE=float", f"{FUSED}wgmma.cu -arch=sm_90a -DSTAGES=4 {BODY.format(0, 0)}",
     "neighbors/exact/lists.cu", "neighbors/filter/filter.cu -DKEYS_PER_LANE=1", f"{FUSED}tighten.cu",
     f"{FUSED}wgmma.cu -arch=sm_90a -DSTAGES=8 {BODY.format(1, 1)}",
@@ -55,7 +55,7 @@ def test_labels_within_a_distance_need_no_tree():
         settings = Settings(get_metric("euclidean"), max_distance=0.1, friends_within=0.1)
         work = [item[0] for item in ways._sources(Problem(settings, gpu(), 100_000, 3, 4))]
     assert all(map(cuda.cuda_source, work))
-    assert work[-2:] == ["neighbors/trees/bvh.cu", "spanning_tree/friends.cu"]
+    assert work[-2:] == ["neighbors/bvh.cu", "spanning_tree/friends.cu"]
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -69,7 +69,7 @@ print(report)
 def test_compiling_is_no_part_of_the_stages(tmp_path):
     first, again = (process(EVENTS, NUMBA_CACHE_DIR=str(tmp_path)) for _ in range(2))
     modules, seconds, text = first.stdout.split("|")
-    assert all(name in modules for name in ("neighbors.trees.kdtree", "spanning_tree.cpu", "dendrogram.cpu"))
+    assert all(name in modules for name in ("neighbors.kdtree", "spanning_tree.cpu", "dendrogram.cpu"))
     compiling = ast.literal_eval(seconds).pop("compiling")
     assert compiling > 0.5
     assert sum(ast.literal_eval(seconds).values()) < 2 * compiling

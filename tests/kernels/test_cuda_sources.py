@@ -137,7 +137,7 @@ OPTIONS = {
     ),
     # `nearest.cu` has each formula between boxes, for warps' lists; the others take as long for each. The full set has
     # one feature.
-    "neighbors/trees/nearest.cu": (
+    "neighbors/nearest.cu": (
         [*in_boxes(LIST=0)[1:], *in_boxes(BOX_OPTIONS[-1:], LIST=8)[1:]],
         [
             *in_boxes(LIST=8),
@@ -145,7 +145,7 @@ OPTIONS = {
         ],
     ),
     **dict.fromkeys(
-        ["neighbors/trees/bvh.cu", "spanning_tree/boxes.cu"],
+        ["neighbors/bvh.cu", "spanning_tree/boxes.cu"],
         (
             in_boxes(BOX_OPTIONS[-1:])[1:],
             [*in_boxes(), *((value, *defined(FEATURES=d)) for value in VALUES for d in EACH)],
@@ -168,7 +168,7 @@ OPTIONS = {
         [
             "dendrogram/catalogue.cu",
             "neighbors/filter/quantize.cu",
-            "neighbors/trees/dimension.cu",
+            "neighbors/dimension.cu",
             "neighbors/small_batch/nearest.cu",
             "neighbors/tiles/encode.cu",
         ],
@@ -304,7 +304,7 @@ def test_constants():
     assert constant("neighbors/filter/quantize.cu", "PADDING_NORM") == 3 << 29  # in a header
     assert constant("neighbors/filter/fused/wgmma.cu", "THREADS") == 640  # 128 * (1 + CONSUMERS)
     assert constant("neighbors/small_batch/nearest.cu", "RERANK_WARPS") == 8  # THREADS / WARP
-    assert constant("neighbors/trees/bvh.cuh", "NO_NODE") == -1
+    assert constant("neighbors/bvh.cuh", "NO_NODE") == -1
     assert constant("ordering.cuh", "NO_EDGE") == 2**63 - 1
     with pytest.raises(LookupError, match="has 0 constants NONE"):
         constant("spanning_tree/forest.cu", "NONE")

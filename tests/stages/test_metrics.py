@@ -24,9 +24,9 @@ from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.exact import ExactPoints, formulas
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.filter import choose_filter, filter_formula
+from rapids_slink.neighbors.kdtree import TreeSearch
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.task import PartLists, SearchTask
-from rapids_slink.neighbors.trees.kdtree import TreeSearch
 from rapids_slink.points.output import on_device
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, resolve, to_host

@@ -16,7 +16,7 @@ from spanning_trees import bits
 from rapids_slink import SingleLinkage, fit
 from rapids_slink.neighbors import neighbor_lists
 from rapids_slink.neighbors.brute_force import BruteForceSearch
-from rapids_slink.neighbors.trees.kdtree import TreeSearch
+from rapids_slink.neighbors.kdtree import TreeSearch
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, to_host
 from rapids_slink.spanning_tree.lists import tree_of_lists

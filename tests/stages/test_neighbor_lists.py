@@ -8,11 +8,10 @@ from hypothesis import strategies as st
 from oracles import assert_lists, assert_neighbors, case_lists, least, searches, squared_distances, without_self
 from scipy.spatial.distance import cdist, pdist, squareform
 
-from rapids_slink.neighbors import neighbor_lists
+from rapids_slink.neighbors import kdtree, neighbor_lists
 from rapids_slink.neighbors.brute_force import BruteForceSearch
+from rapids_slink.neighbors.kdtree import TreeSearch
 from rapids_slink.neighbors.task import Search, SearchResult, SearchTask
-from rapids_slink.neighbors.trees import kdtree
-from rapids_slink.neighbors.trees.kdtree import TreeSearch
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU
 

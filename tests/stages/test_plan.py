@@ -14,7 +14,7 @@ from scipy.cluster.hierarchy import linkage
 import rapids_slink
 from rapids_slink import planning, spanning_tree
 from rapids_slink.metrics import EUCLIDEAN, METRICS, get_metric
-from rapids_slink.neighbors import choose, trees
+from rapids_slink.neighbors import choose
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.choose import products
 from rapids_slink.neighbors.rows import metric_rows
@@ -83,7 +83,7 @@ def test_a_look_decides_whether_boxes_serve(has_boxes, expected, monkeypatch):
     monkeypatch.setattr(spanning_tree, "prepare_search", lambda *_, **__: made.append(object.__new__(kind)) or made[-1])
     monkeypatch.setattr(ways, "find_repeats", lambda *_: None)
     with fake_gpu(90):
-        from rapids_slink.neighbors.trees.bvh import BoxSearch
+        from rapids_slink.neighbors.bvh import BoxSearch
 
         kind, report = BoxSearch if has_boxes else BruteForceSearch, Report()
         problem = Problem(Settings(EUCLIDEAN), gpu(), 2**18, 16, 4)
@@ -208,7 +208,7 @@ def test_expansion():
     rng, n = np.random.default_rng(0), 2**18
 
     def is_low(X):
-        return trees.expansion(X.astype("float32"), CPU)[0] <= choose.MAX_EXPANSION
+        return choose.expansion(X.astype("float32"), CPU)[0] <= choose.MAX_EXPANSION
 
     for m in (2, 3, 4):
         assert is_low(np.sin(rng.random((n, m)) @ rng.normal(size=(m, 16))))

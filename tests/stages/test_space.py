@@ -445,7 +445,7 @@ def test_more_that_is_refused():
 def test_kernels_are_compiled_once_for_all_boxes():
     """A box's lengths are written into constant memory where it holds others, not into the source."""
     with fake_gpu() as gpu:
-        from rapids_slink.neighbors.trees.bvh import BoxSearch
+        from rapids_slink.neighbors.bvh import BoxSearch
 
         options = set()
         for box, of_file in ((5.0, True), (6.0, True), (6.0, False)):

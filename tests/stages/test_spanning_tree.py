@@ -15,8 +15,8 @@ from spanning_trees import COLUMNS, all_pairs_tree, assert_same_edges, by_appear
 
 from rapids_slink.neighbors import neighbor_lists
 from rapids_slink.neighbors.brute_force import BruteForceSearch
+from rapids_slink.neighbors.kdtree import TreeSearch
 from rapids_slink.neighbors.task import NeighborLists, Search, SearchResult
-from rapids_slink.neighbors.trees.kdtree import TreeSearch
 from rapids_slink.ordering import NO_EDGE
 from rapids_slink.points.output import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.report import Report

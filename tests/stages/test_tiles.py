@@ -13,7 +13,7 @@ from scipy.spatial.distance import cdist, pdist
 import rapids_slink
 from rapids_slink.forced import force
 from rapids_slink.metrics import EUCLIDEAN, get_metric
-from rapids_slink.neighbors import neighbor_lists, prepare_search, tiles, trees
+from rapids_slink.neighbors import choose, neighbor_lists, prepare_search, tiles
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.exact import Candidates
 from rapids_slink.neighbors.exact import kernels as exact_kernels
@@ -845,14 +845,14 @@ def test_how_near_points_are_to_each_other(engine):
     rng = np.random.default_rng(8)
     noise = rng.normal(size=(5000, 50))
     points = {"noise": noise, "tight": 0.01 * noise + rng.normal(size=(10, 50))[rng.integers(0, 10, 5000)]}
-    nearest = {name: trees.expansion(engine.asarray(X), engine)[1] for name, X in points.items()}
+    nearest = {name: choose.expansion(engine.asarray(X), engine)[1] for name, X in points.items()}
     for name, X in points.items():
         spread = np.sqrt(((X - X.mean(axis=0)) ** 2).sum(axis=1).mean())
-        distances = np.sort(cdist(X[:64], X[64 : 64 + trees.POINTS]), axis=1)[:, 0]
+        distances = np.sort(cdist(X[:64], X[64 : 64 + choose.POINTS]), axis=1)[:, 0]
         assert nearest[name] == pytest.approx(np.median(distances) / spread, rel=0.1)
     assert nearest["noise"] > 0.5 > 0.1 > nearest["tight"]
     for X in (np.full((2500, 3), 1e300), np.zeros((2500, 3)), 1e-320 * noise):
-        assert trees.expansion(engine.asarray(X), engine)[1] >= 0
+        assert choose.expansion(engine.asarray(X), engine)[1] >= 0
 
 
 @pytest.mark.parametrize("min_samples", [1, 4])

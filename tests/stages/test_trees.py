@@ -9,10 +9,10 @@ from numba import njit
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
 
+from rapids_slink.neighbors import kdtree
 from rapids_slink.neighbors.exact.cpu import components, pair_distances
+from rapids_slink.neighbors.kdtree import build
 from rapids_slink.neighbors.rows import metric_rows
-from rapids_slink.neighbors.trees import kdtree
-from rapids_slink.neighbors.trees.kdtree import build
 from rapids_slink.runtime.device import CPU
 from rapids_slink.settings import metric_of
 

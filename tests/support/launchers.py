@@ -42,7 +42,7 @@ class Lazy:
 
 matrix = Lazy("neighbors.matrix")
 exact_cuda = Lazy("neighbors.exact.cuda")
-bvh = Lazy("neighbors.trees.bvh")
+bvh = Lazy("neighbors.bvh")
 fused = Lazy("neighbors.filter.fused")
 fused_filters = Lazy("neighbors.filter.fused.filter")
 filter_cuda = Lazy("neighbors.filter.cuda")

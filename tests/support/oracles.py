@@ -13,8 +13,8 @@ from scipy.spatial.distance import cdist, pdist, squareform
 
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.exact import kernels
+from rapids_slink.neighbors.kdtree import TreeSearch
 from rapids_slink.neighbors.tiles import TileSearch
-from rapids_slink.neighbors.trees.kdtree import TreeSearch
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import gpu_is_usable, resolve, to_host
 
@@ -173,7 +173,7 @@ class SearchKind(NamedTuple):
         kind = TileSearch if self.way == "tiles" else BruteForceSearch
         if self.way == "tree":
             in_boxes = self.device == "cuda"
-            kind = importlib.import_module("rapids_slink.neighbors.trees.bvh").BoxSearch if in_boxes else TreeSearch
+            kind = importlib.import_module("rapids_slink.neighbors.bvh").BoxSearch if in_boxes else TreeSearch
         queries = None if queries is None else self.engine.asarray(queries)
         values = np.ascontiguousarray(values)
         return kind(self.engine.asarray(values), self.engine, report or Report(), queries, **options)

@@ -18,8 +18,7 @@ from rapids_slink.neighbors.exact.formulas import POINTS, ROWS, new_tile
 from rapids_slink.neighbors.filter import QuantizedPoints, choose_filter, sure_radius
 from rapids_slink.neighbors.filter import cpu as products
 from rapids_slink.neighbors.filter.cpu import Tested, points_between
-from rapids_slink.neighbors.task import equal_slices
-from rapids_slink.neighbors.trees.kdtree import (
+from rapids_slink.neighbors.kdtree import (
     LEAF,
     Queries,
     add_gap,
@@ -33,6 +32,7 @@ from rapids_slink.neighbors.trees.kdtree import (
     to_points,
     walk,
 )
+from rapids_slink.neighbors.task import equal_slices
 from rapids_slink.neighbors.within import Found, PairSearch, in_tiles
 from rapids_slink.runtime.compiling import njit, read_only
 from rapids_slink.runtime.device import CPU, Array

@@ -14,6 +14,7 @@ import numpy as np
 
 from rapids_slink.forced import forced
 from rapids_slink.metrics import Metric
+from rapids_slink.neighbors.bvh import BoxSearch
 from rapids_slink.neighbors.choose import COSTS, is_searched_by_tree
 from rapids_slink.neighbors.exact import ExactPoints
 from rapids_slink.neighbors.exact.cuda import _distances_between, pair_distances
@@ -21,7 +22,6 @@ from rapids_slink.neighbors.filter import choose_filter
 from rapids_slink.neighbors.filter.fused import BLOCK_ROWS, TILE
 from rapids_slink.neighbors.rows import bound_for_filter
 from rapids_slink.neighbors.task import equal_slices, inverse
-from rapids_slink.neighbors.trees.bvh import BoxSearch
 from rapids_slink.neighbors.within import Found, PairSearch, counts_within, in_tiles
 from rapids_slink.report import Report
 from rapids_slink.runtime.cuda import check_arrays, constant, launch_blocks

@@ -1,5 +1,5 @@
 // The pairs within a bound, and their numbers, by the bounding volume hierarchy of bvh.cuh.
-#include "neighbors/trees/bvh.cuh"
+#include "neighbors/bvh.cuh"
 
 constexpr int THREADS = 256;
 

@@ -1,5 +1,5 @@
 // The bounding volume hierarchy of bvh.cuh: how it is made.
-#include "neighbors/trees/bvh.cuh"
+#include "neighbors/bvh.cuh"
 
 constexpr int THREADS = 256, BLOCKS = 8;  // of a multiprocessor at a time, where blocks wait for each other
 constexpr int HIGHEST = 255;             // above all levels: where the curve ends

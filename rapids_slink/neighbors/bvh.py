@@ -24,7 +24,7 @@ from rapids_slink.runtime.cuda import (
 from rapids_slink.runtime.device import Array, Device, to_host
 from rapids_slink.runtime.memory import MemoryEstimate
 
-SOURCE, NEAREST = (f"neighbors/trees/{name}.cu" for name in ("bvh", "nearest"))
+SOURCE, NEAREST = (f"neighbors/{name}.cu" for name in ("bvh", "nearest"))
 NO_NODE = constant(SOURCE, "NO_NODE")
 MAX_BITS = 31  # of a code, per feature
 #: A code has 63 bits. With more than `MAX_CODED` features each would have few: codes are made of principal coordinates.

@@ -1,7 +1,7 @@
 // Lists of nearest points by the bounding volume hierarchy of bvh.cuh. A thread keeps a list of 1, 8 or 16 entries in registers, and
 // a warp one of any length in shared memory: LIST is 0 then.
 #include "neighbors/exact/top_k.cuh"
-#include "neighbors/trees/bvh.cuh"
+#include "neighbors/bvh.cuh"
 
 #ifndef LIST
 #define LIST 8
