@@ -48,7 +48,7 @@ from rapids_slink.report import Report
 from rapids_slink.runtime import cuda as launches
 from rapids_slink.runtime.device import CPU, Device, cuda, to_host
 from rapids_slink.settings import Settings, metric_of
-from rapids_slink.spanning_tree import Problem, component_pairs, graphs, pairs
+from rapids_slink.spanning_tree import Problem, component_pairs, graphs, ways
 from rapids_slink.spanning_tree import kernels as tree_kernels
 from rapids_slink.spanning_tree.boxes import label_by_boxes, label_by_pairs, label_friends
 from rapids_slink.spanning_tree.graphs import kernels as edge_kernels
@@ -117,7 +117,7 @@ def interleave(device: Device, points: np.ndarray) -> tuple[Any, ...]:
 
 def tree_of_pairs(device: Device, points: np.ndarray, min_samples: int = 1) -> tuple[Any, ...]:
     """Return the tree of all pairs."""
-    return tuple(pairs.tree_of_pairs(device.asarray(points), EUCLIDEAN, min_samples, device).columns.values())
+    return tuple(ways.tree_of_pairs(device.asarray(points), EUCLIDEAN, min_samples, device).columns.values())
 
 
 def trees_of_groups(device: Device, points: np.ndarray, metric: str, min_samples: int = 1) -> tuple[Any, ...]:
@@ -179,7 +179,7 @@ def tree_of_matrix(device: Device, points: np.ndarray, min_samples: int = 1) -> 
     """Return the tree of a distance matrix."""
     matrix = np.abs(points[:, None, 0] - points[None, :, 0])
     given = as_distances(device.asarray(matrix), device)[0].values
-    return tuple(pairs.tree_of_pairs(given, PRECOMPUTED, min_samples, device).columns.values())
+    return tuple(ways.tree_of_pairs(given, PRECOMPUTED, min_samples, device).columns.values())
 
 
 def find_nearest(device: Device, kind: str, queries: np.ndarray, points: np.ndarray) -> tuple[Any, ...]:

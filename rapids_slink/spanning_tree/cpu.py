@@ -34,7 +34,7 @@ from rapids_slink.runtime.device import CPU, Array
 from rapids_slink.runtime.threads import chunks_for_cores, for_each_chunk, shares, workers
 from rapids_slink.spanning_tree.component_pairs import ROUNDING, SAMPLED, ComponentPairs, Components, Separations
 from rapids_slink.spanning_tree.lists import Growth
-from rapids_slink.spanning_tree.pairs import is_stored
+from rapids_slink.spanning_tree.ways import is_stored
 
 # ----------------------------------------------------------------------------------------------------- forests by lists
 

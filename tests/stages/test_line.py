@@ -14,8 +14,7 @@ from rapids_slink.metrics import EUCLIDEAN
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.runtime.device import CPU
 from rapids_slink.settings import metric_of
-from rapids_slink.spanning_tree.pairs import tree_of_pairs
-from rapids_slink.spanning_tree.ways import tree_of_line
+from rapids_slink.spanning_tree.ways import tree_of_line, tree_of_pairs
 
 METRICS = ("euclidean", "sqeuclidean", "cityblock", "chebyshev")
 

@@ -11,7 +11,7 @@ from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import cuda, to_host
 from rapids_slink.settings import with_missing
-from rapids_slink.spanning_tree.pairs import tree_of_pairs
+from rapids_slink.spanning_tree.ways import tree_of_pairs
 
 pytestmark = pytest.mark.gpu
 HAMMING = METRICS["hamming"]

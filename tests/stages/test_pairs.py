@@ -15,7 +15,7 @@ from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.runtime.device import CPU, Device, to_host
 from rapids_slink.runtime.memory import run_scope
 from rapids_slink.settings import Settings
-from rapids_slink.spanning_tree import Problem, pairs
+from rapids_slink.spanning_tree import Problem, ways
 
 METRICS = ("cityblock", "chebyshev", "minkowski", "canberra", "cosine", "hamming", "jaccard", "inner_product")
 
@@ -28,7 +28,7 @@ def by_lists(X, **parameters):
 
 def by_pairs(X, metric, min_samples, engine):
     rows = metric_rows(metric, engine.asarray(X), engine)
-    tree = pairs.tree_of_pairs(rows, metric, min_samples, engine)
+    tree = ways.tree_of_pairs(rows, metric, min_samples, engine)
     return {name: to_host(column) for name, column in tree.columns.items()}
 
 
@@ -41,7 +41,7 @@ def assert_edges(tree, expected):
 def stores(request, device, monkeypatch):
     """Distances are stored, or on a CPU not."""
     if request.param == "stored":
-        monkeypatch.setattr(pairs, "stores_distances", lambda *_: True)
+        monkeypatch.setattr(ways, "stores_distances", lambda *_: True)
 
 
 @pytest.mark.usefixtures("stores")
@@ -104,7 +104,7 @@ def test_rule():
     gpu = Device("cuda", np)
 
     def chooses(n, d, metric="euclidean", min_samples=1, device=CPU):
-        return pairs.serves(Problem(Settings(get_metric(metric, 2.5), min_samples=min_samples), device, n, d, 8))
+        return ways.pairs_serve(Problem(Settings(get_metric(metric, 2.5), min_samples=min_samples), device, n, d, 8))
 
     assert chooses(1000, 3)
     assert chooses(2000, 3)
