@@ -247,9 +247,8 @@ def test_bit_vectors_of_rdkit(monkeypatch, device):
         with pytest.raises(TypeError, match=f"row {row} of X is None, not an ExplicitBitVect of RDKit: drop it"):
             fit(several, metric="jaccard", device=device)
     sparse_vector = type("SparseBitVect", (), {"__len__": lambda self: 2**32 - 1})()  # would be read bit by bit
-    with pytest.raises(
-        TypeError, match=r"row 0 of Y is SparseBitVect.*pass \[set\(bits\.GetOnBits\(\)\) for bits in Y"
-    ):
+    words = r"row 0 of Y is SparseBitVect.*pass \[set\(bits\.GetOnBits\(\)\) for bits in Y"
+    with pytest.raises(TypeError, match=words):
         nearest_neighbors(values, [sparse_vector], metric="jaccard", device=device)
     with pytest.raises(ValueError, match=r"X holds ExplicitBitVects of RDKit: pass list\(X\)\.$"):
         fit(pd.Series(vectors), metric="jaccard", device=device)
@@ -318,9 +317,7 @@ def test_more_leaves_than_can_be_numbered():
         cut(fit(FRAME, device="cpu").linkage_, n_clusters=2**31 - 5, n_leaves=2**31)
 
 
-@pytest.mark.parametrize(
-    ("p", "error"), [(-1, ValueError), (float("nan"), ValueError), ("2", TypeError), (True, TypeError)]
-)
+@pytest.mark.parametrize(("p", "error"), [(-1, ValueError), (np.nan, ValueError), ("2", TypeError), (True, TypeError)])
 def test_p_of_any_metric(p, error):
     with pytest.raises(error, match="p must be"):
         fit(FRAME, p=p, device="cpu")

@@ -228,31 +228,22 @@ def test_a_fit_that_fails_changes_nothing(model, fails_at, device, monkeypatch):
 
 def test_a_script_of_mistakes(device):
     """Each error names what was given, what is valid, and what to do."""
-    X = blobs()
-    own = {"device": device}
-    assert (
-        SingleLinkage(distance_threshold=1.0, **own).fit(X).n_clusters_
-        == fit(X, distance_threshold=1.0, **own).n_clusters_
-    )
+    X, own, at = blobs(), {"device": device}, {"distance_threshold": 1.0}
+    assert SingleLinkage(**at, **own).fit(X).n_clusters_ == fit(X, **at, **own).n_clusters_
     assert fit(X[:1], **own).n_clusters_ == SingleLinkage(**own).fit(X[:1]).n_clusters_ == 1
     near = fit(X, max_distance=0.1, **own)
     of_groups = fit(X, 2, groups=np.arange(len(X)) % 2, **own)
+    too_low = {"distance_threshold": -1}
     mistakes = [
         (lambda: SingleLinkage(2, distance_threshold=1.0, **own).fit(X), "got both$"),
-        (
-            lambda: fit(X, distance_threshold=-1, **own),
-            "distance_threshold must be at least 0, as euclidean .*, got -1$",
-        ),
+        (lambda: fit(X, **too_low, **own), "distance_threshold must be at least 0, as euclidean .*, got -1$"),
         (lambda: near.cut(distance_threshold=-0.5), r"distance_threshold must be at least 0, .* got -0\.5$"),
         (lambda: fit(X, n_cluster=3, **own), "SingleLinkage has no parameter 'n_cluster'. Did you mean 'n_clusters'.$"),
         (lambda: near.cut(t=1), "cut has no parameter 't'. Did you mean 'distance_threshold'.$"),
         (lambda: near.cut(threshold=1), "cut has no parameter 'threshold'. Did you mean 'distance_threshold'.$"),
         (lambda: rapids_slink.cut(near.linkage_, k=3), "cut has no parameter 'k'. Did you mean 'n_clusters'.$"),
         (lambda: near.cut(colour=1), "cut has no parameter 'colour', only .'n_clusters', 'distance_threshold', "),
-        (
-            lambda: fit(X, metric=np.dot, **own),
-            r"pdist.* has the distances .*, for fit\(\.\.\., metric='precomputed'\)$",
-        ),
+        (lambda: fit(X, metric=max, **own), r"pdist.* has the distances .*, for fit\(\.\.\., metric='precomputed'\)$"),
         (lambda: fit(X, metric="mahalanobis", **own), "got 'mahalanobis'. .*metric='precomputed'.$"),
         (lambda: near.cut(2), r"n_clusters must be from \d+ to 60, .*, got 2 \(max_distance=0\.1 leaves \d+ trees\)$"),
         (of_groups.plot, r"one of 2 trees: plot_condensed\(\), plot_heights\(\) and plot_clusters\(X\) draw one$"),
@@ -260,4 +251,4 @@ def test_a_script_of_mistakes(device):
     for mistake, message in mistakes:
         with pytest.raises((TypeError, ValueError), match=message):
             mistake()
-    assert fit(X, distance_threshold=-1, metric="inner_product", **own).n_clusters_ >= 1
+    assert fit(X, **too_low, metric="inner_product", **own).n_clusters_ >= 1

@@ -28,16 +28,8 @@ COLUMNS = {
     "float16": ([0, 1, 2, 3], "float16", NO_INTEGER),
     "longdouble": ([0, 1, 2, 3], "longdouble", {**NO_INTEGER, "weight": NUMBERS}),
     "infinite": ([np.inf, 1.0, -np.inf, 3.0], "float64", {**NO_INTEGER, "height": FALLS}),
-    "NaN": (
-        [np.nan, 1.0, 2.0, 3.0],
-        "float64",
-        {**NO_INTEGER, "id": GAPS, "weight": GAPS, "tree weight": GAPS, "height": GAPS},
-    ),
-    "nullable": (
-        [1, None, 3, 4],
-        "Int64",
-        {"id": GAPS, "weight": GAPS, "tree id": GAPS, "tree weight": GAPS, "left": GAPS, "height": GAPS},
-    ),
+    "NaN": ([np.nan, 1.0, 2.0, 3.0], "float64", {**dict.fromkeys(ROLES, GAPS), **NO_INTEGER}),
+    "nullable": ([1, None, 3, 4], "Int64", dict.fromkeys(ROLES, GAPS)),
     "bool": ([True, False, True, True], "bool", NO_NUMBER),
     "complex": ([1j, 2, 3, 4], "complex128", NO_NUMBER),
     "names": (list("abca"), "object", NO_NUMBER),
@@ -80,9 +72,7 @@ OF_ROLE |= {"tree id": ["linkage"], "tree weight": ["linkage"], "left": ["cut"],
 GIVEN = [(role, call, name) for role in ROLES for call in OF_ROLE[role] for name in COLUMNS]
 
 
-@pytest.mark.parametrize(
-    ("role", "call", "name"), [(role, call, name) for role, call, name in GIVEN if role in COLUMNS[name][2]]
-)
+@pytest.mark.parametrize(("role", "call", "name"), [given for given in GIVEN if given[0] in COLUMNS[given[2]][2]])
 def test_columns_that_are_refused(role, call, name, device):
     frame = frame_in(role, name)
     before = fingerprint(frame)
@@ -91,9 +81,7 @@ def test_columns_that_are_refused(role, call, name, device):
     assert fingerprint(frame) == before
 
 
-@pytest.mark.parametrize(
-    ("role", "call", "name"), [(role, call, name) for role, call, name in GIVEN if role not in COLUMNS[name][2]]
-)
+@pytest.mark.parametrize(("role", "call", "name"), [given for given in GIVEN if given[0] not in COLUMNS[given[2]][2]])
 def test_columns_that_are_taken(role, call, name, device):
     """Against Kruskal's algorithm on Python's values, or the linkage and the labels of what the values say."""
     frame = frame_in(role, name)

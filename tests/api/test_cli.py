@@ -1,4 +1,4 @@
-"""The command line, end to end."""
+"""The command line, end to end; the demo and its data; the check for ``rapids doctor``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import gzip
 import os
 import subprocess
 import sys
+import tomllib
 import warnings
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -17,21 +19,17 @@ from hard_cases import combinations, full
 from repository import ROOT
 
 import rapids_slink
-from rapids_slink import cli
-from rapids_slink.datasets import EARTH_RADIUS
+from rapids_slink import DeviceUnavailableError, api, cli
+from rapids_slink.datasets import EARTH_RADIUS, load_cities
 from rapids_slink.hierarchy.storage import replace_file
 from rapids_slink.metrics import ITEM_METRICS, METRICS
+from rapids_slink.points.output import on_host
 from rapids_slink.report import counted
 from rapids_slink.runtime.compiling import TEXT
 from rapids_slink.runtime.device import gpu_is_usable
 
-POINTS = pd.DataFrame(
-    {
-        "x": [0.0, 0.1, 0.3, 5.0, 5.4, 9.0],
-        "y": [0.0, 0.0, 0.0, 5.0, 5.0, 0.0],
-        "name": ["ab", "cd", "ef", "gh", "ij", "kl"],
-    }
-)
+POINTS = pd.DataFrame({"x": [0.0, 0.1, 0.3, 5.0, 5.4, 9.0], "y": [0.0, 0.0, 0.0, 5.0, 5.0, 0.0]})
+POINTS["name"] = ["ab", "cd", "ef", "gh", "ij", "kl"]
 SAID = "points.csv: 6 rows of 2 columns: 'x', 'y'; without 'name' (not in --columns)\n"
 
 
@@ -101,14 +99,11 @@ def test_several_cuts(run):
 
 
 def test_cuts_by_sizes(run):
-    model = rapids_slink.fit(POINTS[["x", "y"]], device="cpu")
+    model, large = rapids_slink.fit(POINTS[["x", "y"]], device="cpu"), {"count_small": False}
     for options, labels in [
         (["--max-cluster-size", 2], model.cut(max_cluster_size=2)),
         (["--max-distance", 0.4, "--max-cluster-size", 1], model.cut(max_cluster_size=1)),
-        (
-            ["--n-clusters", 2, "--min-cluster-size", 2, "--count-large"],
-            model.cut(2, min_cluster_size=2, count_small=False),
-        ),
+        (["--n-clusters=2", "--min-cluster-size=2", "--count-large"], model.cut(2, min_cluster_size=2, **large)),
     ]:
         assert run("points.csv", "--columns", "x,y", *options, "--output", "labels.csv")[0] == 0
         assert pd.read_csv("labels.csv")["label"].tolist() == labels.tolist()
@@ -486,11 +481,7 @@ def test_plot(run, name):
         (["points.csv", "--hdbscan", "--groups", "x"], 2, "--hdbscan does not take --groups"),
         (["points.csv", "--allow-single-cluster"], 2, "without --hdbscan, does not take --allow-single-cluster"),
         (["points.csv", "--hdbscan", "--count-large"], 2, "--hdbscan does not take --count-large"),
-        (
-            ["points.csv", "--columns", "x,y", "--n-clusters", "2", "--max-cluster-size", "9"],
-            2,
-            "not take --n-clusters",
-        ),
+        (["points.csv", "--columns", "x", "--n-clusters", "2", "--max-cluster-size", "9"], 2, "not take --n-clusters"),
         (["points.csv", "--max-distance", "9", "--plot", "a.png"], 2, "one tree, does not take --max-distance"),
         (["points.csv", "--columns", "x,z"], 1, "unknown column 'z'; the table has 'x', 'y', 'name'"),
         (["points.csv", "--columns", "x,name"], 1, "name"),
@@ -617,9 +608,7 @@ LABELS = """row,x,y,name,label
 """
 
 
-@pytest.mark.parametrize(
-    ("name", "pack"), combinations(("-", "/dev/stdin"), (bytes, gzip.compress), quick=[("-", bytes)])
-)
+@pytest.mark.parametrize(("name", "pack"), combinations(("-", "/dev/stdin"), (bytes, gzip.compress), quick=[]))
 def test_the_standard_input(folder, name, pack):
     if name != "-" and not Path(name).exists():
         pytest.skip("the system has no such file")
@@ -688,3 +677,98 @@ def test_demo_without_an_encoding(folder):
     status, out, err = as_process(command=[*COMMAND[:5], "--demo"], env={"PYTHONIOENCODING": "ascii"})
     assert (status, err) == (0, "")
     assert "S\\xe3o Paulo" in out
+
+
+# --- the demo: the data that comes with the package, and what is made of it
+
+
+def test_cities():
+    cities = load_cities()
+    assert list(cities.columns) == ["name", "country", "latitude", "longitude", "population"]
+    assert cities["latitude"].between(-90, 90).all()
+    assert cities["longitude"].between(-180, 180).all()
+    assert cities["population"].min() >= 15_000
+    assert not cities.isna().any(axis=None)
+    assert "Windhoek" in set(cities.loc[cities["country"] == "NA", "name"])  # Namibia, not a missing value
+    assert (Path(rapids_slink.__file__).parent / "datasets" / "cities.csv.gz").stat().st_size < 2**20
+
+
+def test_belts(device):
+    """Within a belt steps suffice that are shorter than `STEP`; between belts they do not."""
+    cities, model = cli.cluster_cities(device)
+    tree = on_host(model.mst_)
+    belt = cities["belt"].to_numpy()
+    same = belt[tree["src"]] == belt[tree["dst"]]
+    assert np.array_equal(same, tree["weight"] * EARTH_RADIUS < cli.STEP)
+    largest = cli.largest_belts(cities)
+    assert len(largest) == cli.BELTS
+    for found, row in largest.iterrows():
+        people = cities.loc[cities["belt"] == found, "population"]
+        assert (people.sum(), people.size) == (row["people"], row["cities"])
+
+
+@pytest.mark.full
+def test_map(tmp_path):
+    pytest.importorskip("matplotlib")
+    cities, model = cli.cluster_cities("cpu")
+    path = tmp_path / "cities.svg"
+    cli.map_of(cities, model).savefig(path, dpi=110)
+    text = path.read_text()
+    for name in cli.largest_belts(cities)["around"]:
+        assert f" {name} -->" in text, name
+
+
+def test_map_has_no_line_over_it():
+    """Belts are numbered, and a legend outside the map names them: nothing but numbers lies over places."""
+    Figure = pytest.importorskip("matplotlib.figure").Figure
+    cities = load_cities().assign(belt=lambda frame: np.arange(len(frame)) // 20)
+    axes = Figure().subplots()
+    cli._draw_world(cities, axes)
+    axes.figure.canvas.draw()
+    assert [text.get_text() for text in axes.texts] == [str(i) for i in range(1, cli.BELTS + 1)]
+    assert all(text.arrow_patch is None for text in axes.texts)
+    assert not axes.lines
+    assert not axes.get_legend().get_window_extent().overlaps(axes.get_window_extent())
+
+
+# --- rapids doctor
+
+
+def test_rapids_cli_finds_it():
+    """By the name of the group of entry points that rapids-cli reads, and called as it calls checks."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    module, name = project["entry-points"]["rapids_doctor_check"]["rapids_slink"].split(":")
+    assert getattr(import_module(module), name) is cli.check
+    assert cli.check.__doc__.splitlines()[0]  # which rapids-cli prints
+
+
+@pytest.mark.gpu
+def test_a_gpu_passes():
+    assert cli.check(verbose=True, later=1) == "the heights of 4,999 merges are the CPU's to the last bit"
+
+
+@pytest.mark.skipif(gpu_is_usable(), reason="there is a GPU")
+def test_no_gpu_fails():
+    with pytest.raises(DeviceUnavailableError, match="needs an NVIDIA GPU with CuPy and cuDF"):
+        cli.check()
+
+
+@pytest.mark.parametrize(("error", "text"), [(0.0, None), (1e-9, "heights differ in 4999 merges")])
+def test_other_heights_fail(error, text, monkeypatch):
+    """Here the GPU is a CPU that adds an error."""
+    fit = api.fit
+
+    class Hierarchy:
+        def __init__(self, Z):
+            self.to_scipy = lambda: Z
+
+    def fit_on(rows, n_clusters, device):
+        model = fit(rows, n_clusters=n_clusters, device="cpu")
+        return Hierarchy(model.to_scipy() + error * (device == "cuda")) if error else model
+
+    monkeypatch.setattr(api, "fit", fit_on)
+    if text is None:
+        assert "4,999" in cli.check()
+    else:
+        with pytest.raises(RuntimeError, match=text):
+            cli.check()

@@ -192,11 +192,8 @@ def test_colours_of_a_column(df, model):
 def test_columns_with_the_names_of_the_menu(df, model):
     """A column called "clusters" is one to choose beside the clusters of the cut, and so is "color" beside values."""
     data = df.assign(clusters=["even", "odd"] * 500, color=["left", "right"] * 500)
-    for color, menu in (
-        ("clusters", "clusters (column)"),
-        ("color", "color"),
-        (data["color"].to_numpy(), "color (given)"),
-    ):
+    given = data["color"].to_numpy()
+    for color, menu in (("clusters", "clusters (column)"), ("color", "color"), (given, "color (given)")):
         explorer = model.explore(df, data=data, color=color)
         assert explorer.color.value == menu
         assert np.unique(explorer.scatter.widget.points[::2, 2]).size == 1
@@ -341,22 +338,19 @@ def test_a_forest(device):
 
 
 def test_what_is_refused(df, model):
-    with pytest.raises(ValueError, match=r"X must have the 1,000 rows that were clustered, got 999"):
-        model.explore(df[1:])
-    with pytest.raises(ValueError, match="x and y name two columns: give both or neither"):
-        model.explore(df, x="a")
-    with pytest.raises(ValueError, match=r"data must have the 1,000 rows that were clustered, got 999"):
-        model.explore(df, data=df[1:])
-    with pytest.raises(ValueError, match="names='c' is no column: there are 'a', 'b'"):
-        model.explore(df, names="c")
-    with pytest.raises(ValueError, match="y='c' is no column: there are 'a', 'b'"):
-        model.explore(df, x="a", y="c")
-    with pytest.raises(ValueError, match="names='a' is there 2 times"):
-        model.explore(df, data=pd.concat([df, df], axis=1), names="a")
-    with pytest.raises(ValueError, match=r"color='c' is no column: there are 0, 1, 2, 3, 4, 5, \.\.\., 1999$"):
-        model.explore(df, data=np.zeros((1000, 2000)), color="c")
-    with pytest.raises(ValueError, match="color must have a value for each of 1,000 rows, got 3"):
-        model.explore(df, color=[1, 2, 3])
+    wide = {"data": np.zeros((1000, 2000)), "color": "c"}
+    for X, how, message in (
+        (df[1:], {}, r"X must have the 1,000 rows that were clustered, got 999"),
+        (df, {"x": "a"}, "x and y name two columns: give both or neither"),
+        (df, {"data": df[1:]}, r"data must have the 1,000 rows that were clustered, got 999"),
+        (df, {"names": "c"}, "names='c' is no column: there are 'a', 'b'"),
+        (df, {"x": "a", "y": "c"}, "y='c' is no column: there are 'a', 'b'"),
+        (df, {"data": pd.concat([df, df], axis=1), "names": "a"}, "names='a' is there 2 times"),
+        (df, wide, r"color='c' is no column: there are 0, 1, 2, 3, 4, 5, \.\.\., 1999$"),
+        (df, {"color": [1, 2, 3]}, "color must have a value for each of 1,000 rows, got 3"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            model.explore(X, **how)
     weighted = rapids_slink.HDBSCAN(device="cpu").fit(df, sample_weight=np.ones(1000))
     with pytest.raises(ValueError, match="the explorer counts rows, and these have weights: fit without"):
         weighted.explore(df)

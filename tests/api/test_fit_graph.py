@@ -92,11 +92,8 @@ def test_nodes_by_name(kind, device):
     numbers = edges([order.index(v) for v in src], [order.index(v) for v in dst], frame["weight"])
     model, expected = fit_graph(frame, 3, device=device), fit_graph(numbers, 3, device=device)
     ids = pd.Index(NAMES[kind](order))
-    assert (
-        model.labels_.index.astype(ids.dtype).tolist()
-        == model.component_.index.astype(ids.dtype).tolist()
-        == ids.tolist()
-    )
+    for found in (model.labels_, model.component_):
+        assert found.index.astype(ids.dtype).tolist() == ids.tolist()
     assert model.labels_.loc[ids[1]] == model.labels_.iloc[1]
     assert model.labels_.tolist() == expected.labels_.tolist() == [0, 0, 1, 1, 2, 0]
     assert model.component_.tolist() == [0, 0, 1, 1, 1, 0]

@@ -118,13 +118,8 @@ def test_all_pairs_as_a_graph_are_those_of_the_matrix(device):
     pairs = pd.DataFrame({"src": u, "dst": v, "weight": distances[u, v]})
     graph = nx.from_pandas_edgelist(pairs, "src", "dst", "weight")
     expected = HDBSCAN(10, 4, metric="precomputed", device=device).fit(distances)
-    for given in (
-        sparse.csr_matrix(distances),
-        sparse.triu(distances),
-        pairs,
-        pairs.sample(frac=1, random_state=0),
-        graph,
-    ):
+    shuffled = pairs.sample(frac=1, random_state=0)
+    for given in (sparse.csr_matrix(distances), sparse.triu(distances), pairs, shuffled, graph):
         model = HDBSCAN(10, 4, metric="precomputed", device=device).fit(given)
         assert model.report_["way"] == "edges"
         for name in ("labels_", "probabilities_", "outlier_scores_", "distances_"):
@@ -229,12 +224,8 @@ def test_sparse_matrices_of_cupy():
     ids=["frame", "matrix", "networkx"],
 )
 def test_a_graph_without_nodes(graph, device):
-    fits = (
-        fit_graph,
-        SingleLinkage(1, metric="precomputed", device=device).fit,
-        HDBSCAN(metric="precomputed", device=device).fit,
-    )
-    for fitted in fits:
+    how = {"metric": "precomputed", "device": device}
+    for fitted in (fit_graph, SingleLinkage(1, **how).fit, HDBSCAN(**how).fit):
         with pytest.raises(ValueError, match="the graph has no nodes"):
             fitted(graph)
     if isinstance(graph, pd.DataFrame):

@@ -96,7 +96,7 @@ def test_the_least_limit_gives_the_same_bits(call, device):
     assert as_bytes(limit) < 2**30
 
 
-@pytest.mark.parametrize("falls", [False, True])
+@pytest.mark.parametrize("falls", [full(False), True])
 def test_rows_of_many_features_take_what_is_estimated(falls, set_costs):
     """Whose covariance would take ten times as much; axes are looked for though the rows are few."""
     set_costs(forest=0)
@@ -152,7 +152,21 @@ MEASURED = {
 }
 
 
-@pytest.mark.parametrize("name", MEASURED)
+#: A search of each kind.
+QUICK = (
+    "fit, all pairs",
+    "fit, a tree",
+    "nearest_neighbors",
+    "fit_graph",
+    "text",
+    "groups",
+    "friends",
+    "codes",
+    "HDBSCAN",
+)
+
+
+@pytest.mark.parametrize("name", [name if name in QUICK else full(name) for name in MEASURED])
 def test_what_is_needed_on_the_cpu(name):
     """It is from once to twice what is taken at the peak, as Python's and NumPy's allocators see it."""
     limit, _ = least_limit(MEASURED[name], "cpu")  # which compiles what there is to compile

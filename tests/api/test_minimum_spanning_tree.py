@@ -15,9 +15,8 @@ from rapids_slink.runtime.device import resolve, to_host
 from rapids_slink.spanning_tree import graphs as rounds
 from rapids_slink.spanning_tree.graphs import kernels as edge_kernels
 
-SMALL_GRAPHS = settings(
-    max_examples=5 * settings().max_examples, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+FOR_EACH = [HealthCheck.function_scoped_fixture]
+SMALL_GRAPHS = settings(max_examples=5 * settings().max_examples, suppress_health_check=FOR_EACH)
 
 
 def assert_is_kruskals(frame, device, **parameters):
@@ -27,13 +26,8 @@ def assert_is_kruskals(frame, device, **parameters):
     pd.testing.assert_frame_equal(found, expected)
 
 
-WEIGHTS = {
-    "any": None,
-    "zeros": [0.0],
-    "signs": [-1.0, 0.0, 1.0],
-    "least": [-0.0, 0.0, 5e-324],
-    "endless": [-np.inf, 3.0, np.inf],
-}
+WEIGHTS = {"any": None, "zeros": [0.0], "signs": [-1.0, 0.0, 1.0], "least": [-0.0, 0.0, 5e-324]}
+WEIGHTS["endless"] = [-np.inf, 3.0, np.inf]
 
 
 @pytest.mark.parametrize("weights", WEIGHTS)
@@ -48,9 +42,8 @@ def test_forest_is_kruskals(weights, device):
 @st.composite
 def graphs(draw):
     """Small graphs: every type of weight, few distinct weights or any; loops, parallels, both directions, no edges."""
-    dtype = np.dtype(
-        draw(st.sampled_from(["float32", "float64", "int8", "int32", "int64", "uint8", "uint32", "uint64"]))
-    )
+    types = "float32", "float64", "int8", "int32", "int64", "uint8", "uint32", "uint64"
+    dtype = np.dtype(draw(st.sampled_from(types)))
     if dtype.kind == "f":
         tiny = [0.0, -0.0, 5e-324 if dtype.itemsize == 8 else 1e-45, np.inf, -np.inf]
         number = st.one_of(st.sampled_from(tiny), st.floats(allow_nan=False, width=8 * dtype.itemsize))
@@ -66,12 +59,9 @@ def graphs(draw):
 
 def light_first(engine, monkeypatch, light=1.0):
     """Let the lightest edges go first in small graphs too, about so many a node."""
-    for module, name, value in (
-        (edge_kernels(engine), "LARGE", 1),
-        (rounds, "DENSE", 0),
-        (rounds, "LIGHT_EDGES", light),
-    ):
-        monkeypatch.setattr(module, name, value)
+    monkeypatch.setattr(edge_kernels(engine), "LARGE", 1)
+    for name, value in (("DENSE", 0), ("LIGHT_EDGES", light)):
+        monkeypatch.setattr(rounds, name, value)
 
 
 @SMALL_GRAPHS
@@ -199,9 +189,7 @@ def test_ids_of_any_size(ids, device):
 def test_ids_of_any_kind(kind, maximum, device):
     """The rows are those of the same graph over numbers, with the ids as they came."""
     numbers = random_graph(np.random.default_rng(0), 30, 200, [1.0, 2.0, 3.0])
-    frame = pd.DataFrame(
-        {"src": NAMES[kind](numbers["src"]), "dst": NAMES[kind](numbers["dst"]), "weight": numbers["weight"]}
-    )
+    frame = pd.DataFrame({end: NAMES[kind](numbers[end]) for end in ("src", "dst")} | {"weight": numbers["weight"]})
     found = minimum_spanning_tree(frame, maximum=maximum, device=device)
     pd.testing.assert_frame_equal(found, frame.iloc[sorted(kruskal(numbers, maximum=maximum))])
 

@@ -26,9 +26,9 @@ CALLED = {
 }
 
 
-@pytest.mark.parametrize("cores", [1, full(2)])
+@pytest.mark.parametrize(("cores", "most"), [(1, 2), full(1, 8), full(2, 3)])
 @pytest.mark.parametrize(("name", "function"), [(name, function) for name in CALLED for function in CALLED[name]])
-def test_running_out_of_memory(monkeypatch, prescribe, name, function, cores):
+def test_running_out_of_memory(monkeypatch, prescribe, name, function, cores, most):
     prescribe(cores=cores)
     call = CALLS[name]
     expected, before = bits(call(device="cpu")), stray_threads()
@@ -36,8 +36,8 @@ def test_running_out_of_memory(monkeypatch, prescribe, name, function, cores):
     monkeypatch.setattr(np, function, failing)
     call(device="cpu")
     assert failing.calls
-    for at in spread(failing.calls) if cores == 1 else [1, failing.calls // 2, failing.calls]:
-        failing.calls, failing.fails_at = 0, max(1, at)
+    for at in spread(failing.calls, most):
+        failing.calls, failing.fails_at = 0, at
         refusal = pytest.raises(DeviceMemoryError, match=r"not enough memory: .* \(Unable to allocate 93.1 TiB\)$")
         try:
             with refusal:

@@ -198,9 +198,8 @@ def test_models_of_tables_draw_export_and_move(library, tmp_path, device):
     pytest.importorskip("pyarrow")
     model.save(tmp_path / "model")
     opened = rapids_slink.load(tmp_path / "model")
-    assert_same(
-        (opened.labels_, opened.linkage_, opened.cut(4)), (plain.labels_, plain.linkage_, plain.cut(4)), library
-    )
+    found, expected = ((one.labels_, one.linkage_, one.cut(4)) for one in (opened, plain))
+    assert_same(found, expected, library)
     assert isinstance(pickle.loads(pickle.dumps(model)).labels_, pd.Series)  # it opens without the library
     assert kind_of(copy.copy(model).labels_) == kind_of(model.labels_)
 

@@ -66,9 +66,7 @@ def test_the_last_merges_are_those_scipy_draws(n, p, how):
     expected = hierarchy.dendrogram(Z, no_plot=True, **mode, **how)
     assert leaf_labels(ax) == expected["ivl"]
     links = sorted(path.tolist() for lines in ax.collections for path in (q.vertices[:4] for q in lines.get_paths()))
-    drawn = [
-        list(map(list, zip(x, y, strict=True))) for x, y in zip(expected["icoord"], expected["dcoord"], strict=True)
-    ]
+    drawn = np.stack((expected["icoord"], expected["dcoord"]), axis=-1).tolist()
     assert links == sorted(drawn)
 
 
@@ -289,9 +287,8 @@ def test_clusters_of_the_gpus_frames():
     import cudf
 
     X = pd.DataFrame(np.random.default_rng(0).random((30_000, 3)), columns=list("xyz"))
-    on_gpu, on_cpu = (
-        drawn_points(fit(frame, 5).plot_clusters(frame, plt.figure().gca())) for frame in (cudf.DataFrame(X), X)
-    )
+    frames = cudf.DataFrame(X), X
+    on_gpu, on_cpu = (drawn_points(fit(frame, 5).plot_clusters(frame, plt.figure().gca())) for frame in frames)
     for (_, label, points), (_, expected_label, expected) in zip(on_gpu, on_cpu, strict=True):
         assert label == expected_label
         np.testing.assert_array_equal(points, expected)

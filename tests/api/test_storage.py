@@ -203,6 +203,7 @@ def test_devices(path):
             load(path, device="cuda")
 
 
+@pytest.mark.full
 def test_a_file_from_a_gpu_opens_without_one(path):
     """In a process that has no GPU package."""
     model = fit(FRAME, 2, device="cpu")

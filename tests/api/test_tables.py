@@ -31,9 +31,8 @@ def run(tmp_path, monkeypatch, capsys):
     def call(content, arguments="", name="points.csv"):
         Path(name).write_bytes(content.encode() if isinstance(content, str) else content)
         try:
-            status = cli.main(
-                [name, "--device", "cpu", "--output", "labels.csv", "--labels-only", *shlex.split(arguments)]
-            )
+            asked = [name, "--device", "cpu", "--output", "labels.csv", "--labels-only"]
+            status = cli.main([*asked, *shlex.split(arguments)])
         except SystemExit as stop:
             status = stop.code
         said = capsys.readouterr().err
@@ -88,12 +87,7 @@ def run(tmp_path, monkeypatch, capsys):
         # columns that are left out
         ("n,x,y\na,.1,0\nb,.9,0\nc,1.1,0\n", "--exclude n", ROWS, "'x', 'y'; without 'n' (--exclude)\n"),
         ("n,x,y\na,.1,0\nb,.9,0\nc,1.1,0\n", "--columns x", ROWS, "'x'; without 'n', 'y' (not in --columns)\n"),
-        (
-            "x;y;\n0,1;0;\n0,9;0;\n1,1;0;\n",
-            "--decimal ,",
-            ROWS,
-            f"'x', 'y'; without 'Unnamed: 2' (empty); {SEMICOLONS}",
-        ),
+        ("x;y;\n,1;0;\n,9;0;\n1,1;0;\n", "--decimal ,", ROWS, f"'x', 'y'; without 'Unnamed: 2' (empty); {SEMICOLONS}"),
         ("x,y\n.1,0,\n.9,0,\n1.1,0,\n", "", ROWS, "'x', 'y'; without 'Unnamed: 2' (empty)\n"),
     ],
 )

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from dask_clusters import workers_within_this_process
+from hard_cases import full
 
 from rapids_slink import fit
 from rapids_slink.metrics import get_metric
@@ -64,7 +65,7 @@ def on_workers():
         part.close()
 
 
-@pytest.mark.parametrize("parameters", [{}, {"min_samples": 5}], ids=str)
+@pytest.mark.parametrize("parameters", [{}, full({"min_samples": 5})], ids=str)
 @pytest.mark.parametrize("d", [3, 64])
 def test_one_block(d, parameters, on_workers, monkeypatch):
     """Two workers, sixteen partitions: what each worker reads is a task, and so is the whole fit."""
@@ -85,7 +86,7 @@ def test_one_block(d, parameters, on_workers, monkeypatch):
     np.testing.assert_array_equal(model.labels_.compute(), fit(X, 4, device="cpu", **parameters).labels_)
 
 
-@pytest.mark.parametrize("workers", [4, 8])
+@pytest.mark.parametrize("workers", [4, full(8)])
 def test_six_blocks(workers, on_workers, blocks, watch):
     """Every worker has as much to test as any other, give or take a tree, and gets the blocks of trees from others."""
     made = watch(distributed, "make_blocks", lambda result, *_, **how: result)

@@ -27,7 +27,7 @@ def rows_with_keys(kind, n=300):
     return pd.DataFrame({"x": rng.integers(0, 9, n) / 4, "key": keys, "y": rng.normal(size=n).round(1)})
 
 
-@pytest.mark.parametrize("kind", ["sorted", "spread", "text", "one", "singles"])
+@pytest.mark.parametrize("kind", ["sorted", "text", *map(full, ("spread", "one", "singles"))])
 @pytest.mark.parametrize("parts", [full(1), 5])
 def test_the_bits_of_one_device(kind, parts, client):
     parts = dd.from_pandas(rows_with_keys(kind), npartitions=parts, sort=False)
@@ -40,17 +40,14 @@ def test_the_bits_of_one_device(kind, parts, client):
     assert (model.n_clusters_, model.n_features_in_) == (alone.n_clusters_, 2)
     assert model.feature_names_in_.tolist() == ["x", "y"]
     pd.testing.assert_series_equal(model.cut(2).compute(), alone.cut(2), check_names=False)
-    pd.testing.assert_frame_equal(
-        model.cut(distance_threshold=[0.2, 1.0]).compute(), alone.cut(distance_threshold=[0.2, 1.0])
-    )
+    cuts, expected = (one.cut(distance_threshold=[0.2, 1.0]) for one in (model, alone))
+    pd.testing.assert_frame_equal(cuts.compute(), expected)
 
 
 @pytest.mark.parametrize(
     "how",
     [
-        {"metric": "minkowski", "p": 3},
-        {"metric": "braycurtis"},
-        {"min_samples": 3},
+        *map(full, ({"metric": "minkowski", "p": 3}, {"metric": "braycurtis"}, {"min_samples": 3})),
         {"min_samples": 3, "metric": "haversine"},
     ],
 )
@@ -58,9 +55,8 @@ def test_parameters(how, client):
     df = rows_with_keys("spread")
     df["x"] = df["x"] / 2 if how.get("metric") == "haversine" else df["x"] + 3
     parts = dd.from_pandas(df, npartitions=4, sort=False)
-    model, alone = (
-        SingleLinkage(None, max_distance=0.5, device="cpu", **how).fit(X, groups="key") for X in (parts, df)
-    )
+    how = {"max_distance": 0.5, "device": "cpu", **how}
+    model, alone = (SingleLinkage(None, **how).fit(X, groups="key") for X in (parts, df))
     pd.testing.assert_frame_equal(model.mst_.compute().reset_index(drop=True), alone.mst_)
     pd.testing.assert_series_equal(model.labels_.compute(), alone.labels_)
 
@@ -130,7 +126,7 @@ def blocks(monkeypatch):
 
 @pytest.mark.usefixtures("blocks")
 @pytest.mark.parametrize(
-    ("d", "how"), [(2, {}), (3, {"metric": "cityblock"}), (7, {"metric": "cosine"}), (3, {"box": 13.0})]
+    ("d", "how"), [(2, {}), full(3, {"metric": "cityblock"}), (7, {"metric": "cosine"}), full(3, {"box": 13.0})]
 )
 def test_the_labels_of_one_device(d, how, client):
     X = rows(d)

@@ -115,6 +115,7 @@ def test_a_regression_of_half_is_told(monkeypatch, capsys):
     assert set(regression.STAGES) <= set(STAGES)
 
 
+@pytest.mark.full
 def test_two_trees_are_measured_in_turn():
     ours, theirs = regression.in_turn(regression.ROOT, regression.ROOT, "tiny-100-8", "fit")
     assert 0 < min(ours, theirs) < max(ours, theirs) < 1

@@ -16,6 +16,7 @@ from typing import get_args, get_overloads, get_type_hints
 
 import pandas as pd
 import pytest
+from hard_cases import full
 from repository import ROOT, python
 
 import rapids_slink
@@ -30,13 +31,7 @@ from rapids_slink.metrics import NAMES, MetricName
 
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 #: What a page's examples need where these words occur in them.
-NEEDS = {
-    "distributed": "distributed",
-    "networkx": "networkx",
-    "plot": "matplotlib",
-    ".save(": "pyarrow",
-    "hdbscan": "hdbscan",
-}
+NEEDS = {name: name for name in ("distributed", "networkx", "hdbscan")} | {"plot": "matplotlib", ".save(": "pyarrow"}
 HIERARCHY = "rapids_slink.hierarchy"
 METHODS = [name for name, _ in inspect.getmembers(Hierarchy, inspect.isfunction) if name[0] != "_"]
 PUBLIC = [
@@ -74,20 +69,16 @@ def code_of(page: Path) -> str:
     return "".join(text for language, text in blocks(page) if language == "python")
 
 
-EXAMPLES = [page for page in PAGES if code_of(page) and page.stem != "starting-points"]  # see test_package.py
+#: See test_package.py for the starting points, and for the first page's example, which is the README's.
+EXAMPLES = [page for page in PAGES if code_of(page) and page.stem != "starting-points"]
 
 
 def test_there_are_pages():
     assert len(EXAMPLES) >= 4
 
 
-QUICK = ("index",)
-
-
-@pytest.mark.parametrize(
-    "page",
-    [pytest.param(page, id=page.stem, marks=() if page.stem in QUICK else pytest.mark.full) for page in EXAMPLES],
-)
+@pytest.mark.full
+@pytest.mark.parametrize("page", EXAMPLES, ids=lambda page: page.stem)
 def test_examples(page, tmp_path):
     code = code_of(page)
     for word, module in NEEDS.items():
@@ -112,7 +103,9 @@ def test_there_are_commands():
     assert {(page.stem, module) for page, module, _ in COMMANDS} >= {("README", "rapids_slink"), ("README", "bench")}
 
 
-@pytest.mark.parametrize(("page", "module", "arguments"), COMMANDS)
+@pytest.mark.parametrize(
+    ("page", "module", "arguments"), [full(*one) if "--demo" in one[2] else one for one in COMMANDS]
+)
 def test_commands(page, module, arguments, tmp_path, monkeypatch, capsys):
     """The command line's run, on tables such as they speak of; those that measure for minutes are understood."""
     if module == "bench":
@@ -143,9 +136,8 @@ def test_page_begins_with_its_question(page):
 
 
 def test_glossary_is_in_order_and_has_one_sense_for_each_word():
-    words = re.findall(
-        r"^\| ([^|]+) \| [^|]+ \| `[^|]+` \|$", (ROOT / "docs" / "glossary.md").read_text(), flags=re.MULTILINE
-    )
+    page = (ROOT / "docs" / "glossary.md").read_text()
+    words = re.findall(r"^\| ([^|]+) \| [^|]+ \| `[^|]+` \|$", page, flags=re.MULTILINE)
     assert 35 <= len(words) <= 50
     assert words == sorted(set(words))
 
@@ -195,9 +187,8 @@ def site(tmp_path_factory):
     build = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", "-d", f"{out}-doctrees"]
     build += ["-D", f"nb_execution_cache_path={out}-cache"]
     environment = {**os.environ, "UNEXECUTED_NOTEBOOKS": "*/0[2-9]_* */1*_*"}
-    run = subprocess.run(
-        [*build, "docs", str(out)], cwd=ROOT, capture_output=True, text=True, env=environment, timeout=300
-    )
+    build += ["docs", str(out)]
+    run = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, env=environment, timeout=300)
     assert run.returncode == 0, run.stderr
     return out
 
@@ -246,9 +237,8 @@ def test_signatures_of_classes_are_real(site):
 
 def test_fit_and_plan_name_the_parameters_of_the_class():
     """With its defaults; without a threshold `fit` and `plan` choose the number of clusters."""
-    wanted = {
-        name: parameter.default for name, parameter in inspect.signature(rapids_slink.SingleLinkage).parameters.items()
-    }
+    parameters = inspect.signature(rapids_slink.SingleLinkage).parameters
+    wanted = {name: parameter.default for name, parameter in parameters.items()}
     wanted |= {"n_clusters": None, "groups": None, "dropna": True}
     for function, more in ((rapids_slink.fit, {"cannot_link": None}), (rapids_slink.plan, {})):
         named = {name: parameter.default for name, parameter in inspect.signature(function).parameters.items()}
@@ -325,9 +315,8 @@ def test_sizes_are_of_result_files():
     assert len(marks) > 15
     for case, stage, cpu in marks:
         text = report.measured(rows, case, stage, on_gpu=not cpu)
-        assert re.fullmatch(
-            r"\[[\d.,]+ m?s\]\(bench/results/\S+\.json\)" + ("" if cpu else r"(, [\d.]+ GB)?, H\d00"), text
-        )
+        gpu = "" if cpu else r"(, [\d.]+ GB)?, H\d00"
+        assert re.fullmatch(r"\[[\d.,]+ m?s\]\(bench/results/\S+\.json\)" + gpu, text)
     with pytest.raises(ValueError, match="no result file has halo-10m-3, knn"):
         report.measured(rows, "halo-10m-3", "knn")
 

@@ -77,10 +77,8 @@ def test_a_pair_is_tested_for_both_points(checked):
         parts = [replace(part, y=part.y[:, :2], half_norm=part.half_norm - np.float32(2**30)) for part in parts]
     radii = [filter_radius(bound[part.ids], part.error, scaling.scale, d, np) for part in parts]
     check = cpu.Check(X, X, 2**0.5 / scaling.scale, 1 + (d + 4) * 2.0**-23, 0.0) if checked else None
-    ids, of_rows, of_points = (
-        np.arange(m + n, dtype=np.int32),
-        *(exact_kernels(CPU).new_candidates(s, 40) for s in (m, n)),
-    )
+    ids = np.arange(m + n, dtype=np.int32)
+    of_rows, of_points = (exact_kernels(CPU).new_candidates(s, 40) for s in (m, n))
     cpu.append_candidates(cpu.product(*parts), *parts, radii[0], (ids[:m], ids), of_rows, check, (radii[1], of_points))
     distances = squared_distances(X[:m], X[m:])
     for candidates, within, first in (

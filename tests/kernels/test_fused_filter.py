@@ -439,14 +439,7 @@ def test_rows_that_overflow(of_bytes, is_knn_graph, monkeypatch, prescribe):
 
 @pytest.mark.parametrize(
     ("kind", "d", "k"),
-    [
-        ("bytes", 600, 16),
-        ("bytes", 1000, 16),
-        ("normal", 600, 16),
-        ("bytes", 128, 16),
-        ("normal", 64, 16),
-        ("normal", 20, 1000),
-    ],
+    [*(("bytes", d, 16) for d in (128, 600, 1000)), ("normal", 64, 16), ("normal", 600, 16), ("normal", 20, 1000)],
 )
 def test_blocks_that_take_many_work_items(kind, d, k, monkeypatch):
     """On a few multiprocessors, with rows that stay in shared memory and with rows that do not; of one set and two."""

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from fake_gpu import fake_gpu
+from hard_cases import full
 from launchers import LAUNCHERS, OTHERS, bvh, graph_cuda, launches_of, tree_cuda
 
 from bench import sanitize
@@ -67,17 +68,12 @@ def test_other_arguments_are_refused(arguments):
             launch("spanning_tree/forest.cu", "count_roots", 5, 5, here, np.repeat(here, 2)[::2])
 
 
-@pytest.mark.parametrize("launcher", LAUNCHERS + OTHERS)
-def test_arguments_are_those_of_the_source(launcher):
+def test_every_kernel_is_launched_with_the_arguments_of_its_source():
     """A launch that differs is refused."""
-    for capability in (80, 90):
-        assert launches_of(launcher, capability)
-
-
-def test_every_kernel_is_among_them():
+    launches = [launches_of(launcher, gpu) for launcher in LAUNCHERS + OTHERS for gpu in (80, 90)]
+    assert all(launches)
     sources = {cuda_source(source): source for source, _ in sanitize.kernels_of_package()}
-    launches = [launch for launcher in LAUNCHERS + OTHERS for gpu in (80, 90) for launch in launches_of(launcher, gpu)]
-    launched = {(sources[launch.code], launch.kernel) for launch in launches}
+    launched = {(sources[launch.code], launch.kernel) for each in launches for launch in each}
     assert launched == sanitize.kernels_of_package()
 
 
@@ -125,8 +121,8 @@ def keep_bounds(keeps):
     products._products_keep_bound = fused._fp16_keeps_bound = lambda *_: keeps
 
 
-@pytest.mark.parametrize("precise", [False, True])  # in products; if so, rows are searched again
-@pytest.mark.parametrize("capability", [75, 90])
+#: `precise`: in products; if so, rows are searched again.
+@pytest.mark.parametrize(("capability", "precise"), [(75, True), full(75, False), (90, False), full(90, True)])
 @pytest.mark.parametrize(("metric", "dtype", "d", "kernel"), SEARCHED)
 def test_a_search_runs_to_its_end(metric, dtype, d, kernel, capability, precise):
     """Every kind of task, and queries: no name is missing on the way, and every argument is what its kernel takes."""
@@ -234,10 +230,7 @@ def box_search(**arrays):
 
 def boxes():
     search = box_search()
-    return {
-        "spans": search.tree[2],
-        **{name: getattr(search, name) for name in ("points", "order", "leaf_of", "nodes")},
-    }
+    return {name: getattr(search, name) for name in ("points", "order", "leaf_of", "nodes")} | {"spans": search.tree[2]}
 
 
 def edge_list(src, dst, weight):

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from hard_cases import CASES, case_dtypes, combinations, full
+from hard_cases import CASES, SOME, case_dtypes, combinations, full
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -32,7 +32,7 @@ def assert_as_fitted(model, X, device, **parameters):
     assert model.n_leaves_ == len(X)
 
 
-@pytest.mark.parametrize(("name", "dtype"), case_dtypes(min_rows=2))
+@pytest.mark.parametrize(("name", "dtype"), case_dtypes(min_rows=2, quick=SOME))
 def test_hard_cases(name, dtype, device):
     X = CASES[name](dtype)[:1500]
     n, few = len(X), max(1, len(X) // 50)

@@ -1,11 +1,11 @@
 """Rows as words of bits and as codes: SciPy's distances to the bit, and which rows are stored so."""
 
-from itertools import product
+from itertools import cycle, product
 
 import numpy as np
 import pandas as pd
 import pytest
-from hard_cases import combinations, full
+from hard_cases import combinations, every, full
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.cluster import hierarchy
@@ -53,8 +53,11 @@ def is_defined(X, metric):
         return np.isfinite(pdist(X.astype(np.float64), metric)).all()
 
 
+BITS = [*product(OF_BITS[:4], LENGTHS[:4], ROWS[::2])]
+
+
 @pytest.mark.parametrize(
-    ("metric", "d", "name"), combinations(OF_BITS, LENGTHS, ROWS, quick=[*product(OF_BITS[:4], LENGTHS[:4], ROWS[::2])])
+    ("metric", "d", "name"), combinations(OF_BITS, LENGTHS, ROWS, quick=BITS[::2], also=BITS)
 )  # full: other kinds of formulas
 def test_heights_of_bits_are_scipys(metric, d, name, device):
     X = bits(name, d)
@@ -66,9 +69,13 @@ def test_heights_of_bits_are_scipys(metric, d, name, device):
         np.testing.assert_array_equal(model.to_scipy()[:, 2], expected)
 
 
-@pytest.mark.parametrize("metric", ["jaccard", "hamming"])
-@pytest.mark.parametrize("d", [8, 72, 1024])
-@pytest.mark.parametrize("n", [80, 700])
+@pytest.mark.parametrize(
+    ("metric", "d", "n"),
+    every(
+        ("jaccard", "hamming"), (8, 72, 1024), (80, 700),
+        quick=[("jaccard", 72, 700), ("hamming", 8, 80), ("jaccard", 1024, 80)],
+    ),
+)  # fmt: skip
 def test_packed_rows(metric, d, n, engine):
     X = bits("empty rows", d, n)
     packed = engine.asarray(np.packbits(X, axis=1))
@@ -220,9 +227,7 @@ FORMS = {
 
 @pytest.mark.parametrize(
     ("form", "form_of_y"),
-    combinations(
-        FORMS, ("text", "categories"), quick=[(form, ("text", "categories")[i % 2]) for i, form in enumerate(FORMS)]
-    ),
+    combinations(FORMS, ("text", "categories"), quick=zip(FORMS, cycle(("text", "categories")), strict=False)),
 )
 def test_text_of_two_sets(form, form_of_y, device):
     """Rows of which neither holds all values; columns of numbers in the one and of the same as text in the other."""

@@ -7,7 +7,7 @@ from hard_cases import full
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.cluster import AgglomerativeClustering
-from spanning_trees import DEEP, SHAPES, by_appearance, edges, linkage_on, matrix, shaped_tree, tree_of_all_pairs
+from spanning_trees import DEEP, SHAPES, TREES, by_appearance, edges, linkage_on, matrix, points_tree, shaped_tree
 
 from rapids_slink import SingleLinkage, cut, fit, fit_graph, load
 from rapids_slink.dendrogram import kernels as dendrogram_kernels
@@ -45,7 +45,7 @@ def cut_plainly(frame, n, k, least=1):
 # -------------------------------------------------------------------------------------------------- the kernels
 
 
-@given(n=st.integers(1, 700), shape=st.sampled_from(SHAPES), seed=st.integers(0, 2**32 - 1))
+@given(n=st.integers(1, 700), **TREES)
 def test_clusters_of_the_first_merges(engine, n, shape, seed):
     """Of leaves and of merges."""
     rng = np.random.default_rng(seed)
@@ -84,7 +84,7 @@ def test_forest(engine):
 
 def test_thresholds_mean_what_they_mean_in_scikit_learn(engine):
     X = np.array([[0.0], [1.0], [2.0], [4.0], [6.0], [9.0]])
-    frame = linkage_on(engine, tree_of_all_pairs(X))
+    frame = linkage_on(engine, points_tree(X))
     for t in (0.5, 1.0, 1.5, 2.0, 3.0, 3.5):
         model = AgglomerativeClustering(n_clusters=None, distance_threshold=t, linkage="single").fit(X)
         assert same_partition(labels_of(frame, distance_threshold=t).tolist(), model.labels_)
@@ -98,7 +98,7 @@ def test_extreme_thresholds(engine):
     assert labels_of(frame, n_clusters=np.int64(2)).tolist() == [0, 0, 1]
 
 
-@given(n=st.integers(1, 40), shape=st.sampled_from(SHAPES), seed=st.integers(0, 2**32 - 1))
+@given(n=st.integers(1, 40), **TREES)
 def test_thresholds_that_are_closed_on_the_right(engine, n, shape, seed):
     """What is at the threshold merges as well: fcluster's meaning."""
     tree = shaped_tree(np.random.default_rng(seed), n, shape)
@@ -110,10 +110,7 @@ def test_thresholds_that_are_closed_on_the_right(engine, n, shape, seed):
         assert to_host(cuts[t].values).tolist() == cut_plainly(frame, n, n - kept)
 
 
-@given(
-    n=st.integers(1, 40), shape=st.sampled_from(SHAPES), seed=st.integers(0, 2**32 - 1), least=st.integers(1, 3),
-    method=st.sampled_from(["kernel", "merge"]),
-)  # fmt: skip
+@given(n=st.integers(1, 40), least=st.integers(1, 3), method=st.sampled_from(["kernel", "merge"]), **TREES)
 def test_clusters_named_by_their_first_row(engine, n, shape, seed, least, method):
     frame = linkage_on(engine, shaped_tree(np.random.default_rng(seed), n, shape))
     counts, how = sorted({1, n, (n + 1) // 2}), {"min_cluster_size": least, "method": method}
@@ -134,15 +131,6 @@ def test_n_clusters_is_met_exactly_where_all_heights_tie(engine, end):
         assert in_order_of_appearance(labels)
 
 
-@given(n=st.integers(1, 40), shape=st.sampled_from(SHAPES), seed=st.integers(0, 2**32 - 1), data=st.data())
-def test_cut_of_any_tree(engine, n, shape, seed, data):
-    frame = linkage_on(engine, shaped_tree(np.random.default_rng(seed), n, shape))
-    k = data.draw(st.integers(1, n))
-    assert labels_of(frame, n_clusters=k).tolist() == cut_plainly(frame, n, k)
-    least = data.draw(st.integers(1, n + 1))
-    assert labels_of(frame, n_clusters=k, min_cluster_size=least).tolist() == cut_plainly(frame, n, k, least)
-
-
 # ------------------------------------------------------------------------------------- by groupby and merge alone
 
 
@@ -153,7 +141,7 @@ def assert_inherited(frame, n, **parameters):
     np.testing.assert_array_equal(to_host(merged.values), to_host(expected.values))
 
 
-@given(n=st.integers(1, 40), shape=st.sampled_from(SHAPES), seed=st.integers(0, 2**32 - 1), data=st.data())
+@given(n=st.integers(1, 40), data=st.data(), **TREES)
 def test_labels_are_inherited_by_groupby_and_merge(engine, n, shape, seed, data):
     components = data.draw(st.integers(1, n))
     forest = shaped_tree(np.random.default_rng(seed), n, shape).iloc[: n - components]
@@ -176,7 +164,7 @@ def test_labels_of_deep_trees_are_inherited(engine, shape, components):
 @pytest.mark.parametrize(
     ("name", "valid", "value"),
     [
-        ("method", "'kernel', 'merge'", "groupby"),
+        ("method", "'kernel', 'merge'", ""),
         ("closed", "'left', 'right'", "both"),
         ("names", "'number', 'first_row'", None),
     ],
@@ -189,7 +177,7 @@ def test_choices_are_checked(name, valid, value):
 # ----------------------------------------------------------------------------------------------------- many cuts
 
 
-@given(n=st.integers(1, 40), shape=st.sampled_from(SHAPES), seed=st.integers(0, 2**32 - 1), data=st.data())
+@given(n=st.integers(1, 40), data=st.data(), **TREES)
 def test_many_cuts_are_the_single_cuts(engine, n, shape, seed, data):
     """In any order, of forests too, with and without small clusters."""
     tree = shaped_tree(np.random.default_rng(seed), n, shape)
@@ -197,6 +185,9 @@ def test_many_cuts_are_the_single_cuts(engine, n, shape, seed, data):
     frame = linkage_on(engine, tree.iloc[: n - components], n_nodes=n)
     least = data.draw(st.sampled_from([1, 2, 5]))
     counts = data.draw(st.lists(st.integers(components, n), min_size=1, max_size=5, unique=True))
+    for size in (1, data.draw(st.integers(1, n + 1))):
+        single = labels_of(frame, n_clusters=counts[0], min_cluster_size=size, n_leaves=n).tolist()
+        assert single == cut_plainly(frame, n, counts[0], size)
     found = cut(frame, n_clusters=counts, min_cluster_size=least, n_leaves=n)
     assert isinstance(found, engine.frames.DataFrame)
     assert list(found.columns) == counts
@@ -391,10 +382,7 @@ def test_sizes_within_groups(two_groups, device):
     for how in ({"n_clusters": 2}, {"distance_threshold": 4.0}, {}):
         model = fit(two_groups, groups=keys, min_cluster_size=10, device=device, **how)
         assert np.array_equal(to_host(model.labels_.values), np.repeat([0, 1, -1], [300, 300, 2]))
-        assert [to_host(model.groups_[name].values).tolist() for name in ("clusters", "first_label")] == [
-            [1, 1],
-            [0, 1],
-        ]
+        assert to_host(model.groups_[["clusters", "first_label"]].values).tolist() == [[1, 0], [1, 1]]
         assert model.n_clusters_ == 2
     with pytest.raises(ValueError, match="'widest_gap' is of one tree, and these rows are in groups"):
         fit(two_groups, "widest_gap", groups=keys, device=device)

@@ -48,9 +48,8 @@ def all_distances(X, device="cpu", **how):
 def expected(matrix, eps, m, weights=None):
     """scikit-learn's labels and core rows, by distances that are given. A row is always near itself."""
     near = (matrix <= eps) | np.eye(len(matrix), dtype=bool)
-    model = SklearnDBSCAN(eps=max(eps, 5e-324), min_samples=m, metric="precomputed").fit(
-        np.where(near, 0, FAR), sample_weight=weights
-    )
+    model = SklearnDBSCAN(eps=max(eps, 5e-324), min_samples=m, metric="precomputed")
+    model.fit(np.where(near, 0, FAR), sample_weight=weights)
     return model.labels_, model.core_sample_indices_
 
 
@@ -134,7 +133,7 @@ def test_the_first_cluster_takes_a_border(device):
         assert theirs.labels_[order == 5] == 0
 
 
-@pytest.mark.parametrize("weighing", ["none", full("zeros"), "signed"])
+@pytest.mark.parametrize("weighing", ["signed", *map(full, ("none", "zeros"))])
 @pytest.mark.parametrize("metric", ["euclidean", full("cosine")])
 def test_few_pairs_at_a_time(metric, weighing, device, set_constants):
     """Parts of few pairs; and if none is kept all come again."""
@@ -176,7 +175,8 @@ def test_a_dense_core_by_trees(metric, device):
     assert_labels(model, matrix, eps, 30)
 
 
-@pytest.mark.parametrize("d", [3, full(2), full(4)])
+@pytest.mark.full
+@pytest.mark.parametrize("d", [3, 2, 4])
 def test_many_rows(d, device):
     """Several threads, and cells of many points: the clusters of core rows are those of mutual reachability."""
     rng = np.random.default_rng(d)
@@ -340,8 +340,13 @@ def test_a_matrix_in_parts(device, prescribe):
     assert_labels(DBSCAN(1.0, 4, metric="precomputed", device=device).fit(matrix), matrix, 1.0, 4)
 
 
-@pytest.mark.parametrize("weighing", ["none", "signed"])
-@pytest.mark.parametrize("metric", ["euclidean", "cosine", "levenshtein"])
+@pytest.mark.parametrize(
+    ("metric", "weighing"),
+    combinations(
+        ("euclidean", "cosine", "levenshtein"), ("none", "signed"),
+        quick=[("euclidean", "signed"), ("cosine", "none"), ("levenshtein", "signed")],
+    ),
+)  # fmt: skip
 def test_groups(metric, weighing, device):
     """Small and large ones: each has the clusters of a fit of it alone."""
     rng = np.random.default_rng(0)

@@ -111,9 +111,8 @@ def test_ties(device, n, d, side, t, seed):
 def test_many_rows(d, device):
     """Subtrees of several threads, and cells of many points, against the cut of the whole tree."""
     rng = np.random.default_rng(d)
-    X = np.concatenate(
-        [rng.random((20_000, d)), 0.5 + rng.normal(size=(10_000, d)) * 1e-3, rng.random((10, d)).repeat(300, 0)]
-    )
+    core = 0.5 + rng.normal(size=(10_000, d)) * 1e-3
+    X = np.concatenate([rng.random((20_000, d)), core, rng.random((10, d)).repeat(300, 0)])
     X = X[rng.permutation(len(X))]
     whole = fit(X, 1, device=device)
     for t in np.array([0.0, 0.1, 0.5, 1, 20]) * len(X) ** (-1 / d):
@@ -166,9 +165,7 @@ def test_the_tree_follows(engine):
 
 def test_arrays_are_copied(engine):
     X = engine.asarray(np.random.default_rng(0).random((500, 2)))
-    model, expected = (
-        fit(X, 1, device=engine.name) if n else fit(X, max_distance=0.1, device=engine.name) for n in (0, 1)
-    )
+    model, expected = fit(X, max_distance=0.1, device=engine.name), fit(X, 1, device=engine.name)
     heights = to_host(expected.linkage_["height"].values)
     X[:] = 0
     np.testing.assert_array_equal(to_host(model.linkage_["height"].values), heights[heights <= 0.1])
@@ -180,9 +177,8 @@ def test_what_needs_no_tree(device):
     repr(model), str(model.report_), model.n_clusters_, copy.copy(model).labels_
     assert not is_made(model)
     first = deduplicate(X, max_distance=0.05, device=device)
-    np.testing.assert_array_equal(
-        to_host(first), np.unique(to_host(model.labels_), return_index=True)[1][to_host(model.labels_)]
-    )
+    labels = to_host(model.labels_)
+    np.testing.assert_array_equal(to_host(first), np.unique(labels, return_index=True)[1][labels])
 
 
 @pytest.mark.parametrize("how", ["pickle", "deepcopy", "save", "copy"])

@@ -151,10 +151,8 @@ def test_clusters_of_tied_trees_are_a_choice_of_the_tree(seed):
 
 
 def test_options_have_a_say():
-    found = {
-        tuple(HDBSCAN(**{"min_cluster_size": 6, **options}, device="cpu").fit_predict(blobs(0))) for options in OPTIONS
-    }
-    assert len(found) >= 5
+    models = (HDBSCAN(**{"min_cluster_size": 6, **options}, device="cpu") for options in OPTIONS)
+    assert len({tuple(model.fit_predict(blobs(0))) for model in models}) >= 5
 
 
 def test_min_samples_defaults_to_min_cluster_size(device):

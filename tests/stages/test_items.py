@@ -34,13 +34,19 @@ LIMITS |= {"cosine": (0, 0.2, 0.8, 1e300), "euclidean": (0, 0.2, 0.8, 4, 1e300)}
 
 
 WAYS = None, "stored", "distances", "projections", "keys"
-EVERY_WAY = pytest.mark.parametrize("way", WAYS, indirect=True)
+#: Each way with a metric of each kind, and each metric with two ways or more; `-m full` has all.
+QUICK = [
+    (way, kind[(i + j) % len(kind)]) for i, way in enumerate(WAYS) for j, kind in enumerate((STRINGS, SETS, SPARSE))
+]
+EVERY_WAY = pytest.mark.parametrize(
+    ("way", "metric"), [one if one in QUICK else full(*one) for one in product(WAYS, ITEM_METRICS)], indirect=["way"]
+)
 
 
 def drawn(name, values):
-    """Each way with each metric, and with one of the values in turn; `-m full` has all."""
-    quick = [(*one, values[i % len(values)]) for i, one in enumerate(product(WAYS, ITEM_METRICS))]
-    cases = combinations(WAYS, ITEM_METRICS, values, quick=quick)
+    """`QUICK` with one of the values in turn; `-m full` has all."""
+    every = [(*one, values[i % len(values)]) for i, one in enumerate(product(WAYS, ITEM_METRICS))]
+    cases = combinations(WAYS, ITEM_METRICS, values, quick=[one for one in every if one[:2] in QUICK], also=every)
     return pytest.mark.parametrize(("way", "metric", name), cases, indirect=["way"])
 
 
@@ -60,7 +66,6 @@ def way(request, prescribe, monkeypatch, set_constants):
 
 
 @EVERY_WAY
-@EVERY_ITEM_METRIC
 def test_pairs(metric, way):
     values = words(90, seed=2) + SPECIAL[:15] if metric in STRINGS else some_items(metric, 100, 1)
     distances, how = table(metric, values), {"metric": metric, "device": "cpu"}
@@ -74,7 +79,6 @@ def test_pairs(metric, way):
 
 
 @EVERY_WAY
-@EVERY_ITEM_METRIC
 def test_pairs_of_two_collections(metric, way):
     x, y, how = some_items(metric, 60, 3), some_items(metric, 80, 4), {"metric": metric, "device": "cpu"}
     x[:5] = y[:5]

@@ -157,6 +157,7 @@ def test_trees_are_the_same(name, device, early, watch, prescribe):
             assert a.tobytes() == b.tobytes()
 
 
+@pytest.mark.full
 def test_near_copies(device, listed_from, prescribe):
     """They do not end each other's lists, nor fill them: nearly all edges are certain."""
     rng, n = np.random.default_rng(0), 2**15

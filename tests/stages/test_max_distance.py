@@ -1,5 +1,7 @@
 """The part of the tree up to a distance: the same bits as the whole tree's, and what is refused."""
 
+from itertools import cycle
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -46,9 +48,11 @@ def assert_same_part(X, t, device, whole=None, **how):
     return part
 
 
-@pytest.mark.parametrize("n_neighbors", [None, 1, full(3)])
+OF_PARTS = ["euclidean", "cityblock", "cosine", "hamming", "jaccard", "rogerstanimoto", "minkowski"]
+
+
 @pytest.mark.parametrize(
-    "metric", ["euclidean", "cityblock", "cosine", "hamming", "jaccard", "rogerstanimoto", "minkowski"]
+    ("metric", "n_neighbors"), combinations(OF_PARTS, (None, 1, 3), quick=zip(OF_PARTS, cycle((None, 1)), strict=False))
 )
 def test_the_part_of_the_tree(metric, n_neighbors, device):
     rng = np.random.default_rng(0)
@@ -179,10 +183,14 @@ KINDS = "topics", "topics in float32", "topics in float16", "grid", "noise", "lo
     combinations(
         ("euclidean", "sqeuclidean", "cosine"),
         KINDS,
-        quick=[*(("euclidean", kind) for kind in KINDS if kind != "noise"), ("sqeuclidean", "topics in float16"),
-               ("sqeuclidean", "long"), *(("cosine", kind) for kind in ("topics", "topics in float32", "long"))],
+        quick=[
+            ("euclidean", "grid"),
+            ("euclidean", "topics"),
+            ("sqeuclidean", "topics in float16"),
+            ("cosine", "long"),
+        ],
     ),
-)  # fmt: skip
+)
 def test_blocks_of_near_rows(metric, kind, device, prescribe):
     """Rows that are dealt out to blocks around pivots, many or few of which visit others."""
     prescribe(tree="blocks")
@@ -204,6 +212,7 @@ def test_blocks_of_near_rows(metric, kind, device, prescribe):
         assert "blocks" in model.report_["neighbors"]
 
 
+@pytest.mark.full
 def test_the_values_choose_blocks():
     """By how many pairs meet in them, of a sample of rows: rows around topics are chosen, noise is not."""
     n, noise = 3 * 2**16, np.random.default_rng(0).normal(size=(3 * 2**16, 80))

@@ -4,7 +4,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from hard_cases import CASES, case_dtypes, full
+from hard_cases import CASES, SOME, case_dtypes, full
 from hypothesis import given
 from hypothesis import strategies as st
 from oracles import assert_tree, blobs, core_distances, mutual_reachability, squared_distances, tree_of
@@ -32,9 +32,8 @@ def rows_of(name, dtype, most=600):
 def heights(name, dtype, m):
     """SciPy's, of the matrix of mutual reachability distances."""
     distances = squareform(pdist(rows_of(name, dtype).astype(np.float64)))
-    return hierarchy.linkage(
-        squareform(mutual_reachability(distances, core_distances(distances, m)), checks=False), "single"
-    )[:, 2]
+    matrix = mutual_reachability(distances, core_distances(distances, m))
+    return hierarchy.linkage(squareform(matrix, checks=False), "single")[:, 2]
 
 
 def heights_by_prim(X, m):
@@ -58,7 +57,7 @@ def heights_by_prim(X, m):
     return np.sort(taken)
 
 
-@pytest.mark.parametrize(("name", "dtype"), case_dtypes(min_rows=2))
+@pytest.mark.parametrize(("name", "dtype"), case_dtypes(min_rows=2, quick=SOME))
 def test_heights_are_those_of_the_definition(name, dtype):
     """On a CPU; `test_gpu_and_cpu_give_the_same_bits` is the other half."""
     X = rows_of(name, dtype)

@@ -2,10 +2,12 @@
 
 import tracemalloc
 from ctypes import c_char_p, c_uint8, c_void_p, py_object, pythonapi
+from itertools import cycle
 
 import numpy as np
 import pandas as pd
 import pytest
+from hard_cases import combinations
 
 from rapids_slink import (
     HDBSCAN,
@@ -111,8 +113,7 @@ def same(found, expected):
 
 
 @pytest.mark.filterwarnings("ignore:of . clusters")
-@TYPES
-@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize(("call", "name"), combinations(CALLS, NARROW, quick=zip(CALLS, cycle(NARROW), strict=False)))
 def test_everything_takes_tensors(call, name, device):
     bits, values = some_rows(name)
     same(CALLS[call](Tensor(bits, name), device), CALLS[call](values, device))
@@ -126,12 +127,8 @@ def test_arrays_of_ml_dtypes(call, name, device):
     dtype = getattr(pytest.importorskip("ml_dtypes"), name)
     _, values = some_rows(name)
     X = values.astype(dtype)
-    for given, expected in (
-        (X, values),
-        (X[:, ::-2], values[:, ::-2]),
-        (np.asfortranarray(X), values),
-        (list(map(list, X)), values),
-    ):
+    whole = X, np.asfortranarray(X), list(map(list, X))
+    for given, expected in (*((form, values) for form in whole), (X[:, ::-2], values[:, ::-2])):
         before = given.tobytes() if given is X else None
         same(CALLS[call](given, device), CALLS[call](expected, device))
         assert before is None or given.tobytes() == before

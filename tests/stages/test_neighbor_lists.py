@@ -33,7 +33,8 @@ def test_lists_that_are_short_are_an_error(min_samples, engine):
 
 
 @pytest.mark.parametrize(
-    ("make_search", "name", "dtype"), searches(*case_dtypes(min_rows=2), features=lambda name, dtype: shape(name)[1])
+    ("make_search", "name", "dtype"),
+    searches(*case_dtypes(min_rows=2), features=lambda name, dtype: shape(name)[1], in_turn=True),
 )
 def test_lists_of_hard_cases(make_search, name, dtype):
     X, (ids, weights) = case_lists(name, dtype, 1100, 40)
@@ -179,13 +180,13 @@ def test_lists_of_every_length_and_fraction_of_a_tile(make_search, n, k):
     assert_neighbors(neighbor_lists(make_search(X), n, k, make_search.engine), X, k, 8)
 
 
-@pytest.mark.parametrize(("make_search", "d"), many_rows((1,), (1030,), full(4096), features=features_given))
+@pytest.mark.parametrize(("make_search", "d"), many_rows((1,), full(1030), full(4096), features=features_given))
 def test_lists_of_one_feature_and_of_thousands(make_search, d):
     X = np.random.default_rng(d).normal(size=(2100, d)).astype(np.float32)
     assert_neighbors(neighbor_lists(make_search(X), len(X), 16, make_search.engine), X, 16, 40)
 
 
-@pytest.mark.parametrize("make_search", searches(features=lambda: 9))
+@pytest.mark.parametrize("make_search", searches(features=lambda: 9, in_turn=True))
 def test_several_bands_and_chunks(make_search):
     """Enough points for the thresholds to be tightened between bands."""
     n = 9000

@@ -148,7 +148,8 @@ def wide_clusters(rng, n, d):
     return rng.normal(size=(n, d)) + 4 * rng.normal(size=(40, d))[rng.integers(0, 40, n)]
 
 
-@pytest.mark.parametrize(("points", "by_tree"), [(wide_clusters, False), full(far_clusters, True), full(curve, True)])
+@pytest.mark.full
+@pytest.mark.parametrize(("points", "by_tree"), [(wide_clusters, False), (far_clusters, True), (curve, True)])
 def test_all_pairs_connect_what_searches_by_a_tree_would_visit_whole(points, by_tree):
     X = points(np.random.default_rng(1), 2**13, 48).astype(np.float32)
     model = rapids_slink.fit(X, device="cpu")
@@ -254,7 +255,7 @@ def decisions(report):
 
 
 #: Planned and run as others are.
-ALIKE = ("cosine", "booleans", "gaps", "curve", "cityblock", "bits", "repeats")
+ALIKE = ("cosine", "booleans", "gaps", "curve", "cityblock", "bits", "repeats", "many", "sphere", "codes")
 
 
 @pytest.mark.parametrize("name", [full(name) if name in ALIKE else name for name in PLANNED])
@@ -269,7 +270,7 @@ def test_a_plan_is_what_the_report_says_afterwards(name, device):
         assert decisions(rapids_slink.plan(X.shape, device=device, **how)) == decisions(report)
 
 
-@pytest.mark.parametrize("name", ["few features", "many", "codes", *map(full, ("line", *ALIKE))])
+@pytest.mark.parametrize("name", ["few features", *map(full, ("line", *ALIKE))])
 def test_a_plan_covers_the_memory_of_a_run(name):
     X, how = PLANNED[name]
     rapids_slink.fit(X, 1, device="cpu", **how)  # compiles

@@ -152,7 +152,7 @@ SIZES = [(2, 40, 4), (2, 900, 9), (12, 900, 2), (10, 3000, 1000), (3, 3000, 1000
                 (SIZES[3], True, False),
             ],
         ),
-        features=lambda size, *_: size[0],
+        features=lambda size, *_: size[0], in_turn=True,
     ),
 )  # fmt: skip
 def test_search_with_cores(make_search, size, per_group_minimum, bounded):

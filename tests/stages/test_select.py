@@ -30,7 +30,7 @@ def assert_as_fitted(X, device, sizes=SIZES, samples=SAMPLES, **how):
             pd.testing.assert_series_equal(on_host(found)[size, m], own, check_names=False)
 
 
-@pytest.mark.parametrize("way", ["lists", "pairs", None])
+@pytest.mark.parametrize("way", [None, *map(full, ("lists", "pairs"))])
 @pytest.mark.parametrize(
     "X",
     [clusters_and_noise(), clusters_and_noise().round(), np.repeat(clusters_and_noise(400), 4, axis=0), blobs(0)],

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from oracles import blobs
-from spanning_trees import SHAPES, linkage_on, shaped_tree
+from spanning_trees import TREES, linkage_on, shaped_tree
 
 from rapids_slink import SingleLinkage, cut, fit, fit_graph, load, plan
 from rapids_slink.points.output import on_device, on_host
@@ -60,14 +60,7 @@ def coarsest(frame, n, k, least, weights=None):
     return None
 
 
-@given(
-    n=st.integers(1, 60),
-    shape=st.sampled_from(SHAPES),
-    seed=st.integers(0, 2**32 - 1),
-    most=st.integers(1, 30),
-    trees=st.integers(1, 3),
-    weighted=st.booleans(),
-)
+@given(n=st.integers(1, 60), most=st.integers(1, 30), trees=st.integers(1, 3), weighted=st.booleans(), **TREES)
 def test_clusters_up_to_a_size(engine, n, shape, seed, most, trees, weighted):
     """Of forests, of weights, below thresholds, and with small clusters left out."""
     rng = np.random.default_rng(seed)
@@ -87,14 +80,7 @@ def test_clusters_up_to_a_size(engine, n, shape, seed, most, trees, weighted):
     assert found[5.0].dtype == np.int32
 
 
-@given(
-    n=st.integers(1, 40),
-    shape=st.sampled_from(SHAPES),
-    seed=st.integers(0, 2**32 - 1),
-    least=st.integers(1, 12),
-    trees=st.integers(1, 3),
-    weighted=st.booleans(),
-)
+@given(n=st.integers(1, 40), least=st.integers(1, 12), trees=st.integers(1, 3), weighted=st.booleans(), **TREES)
 def test_numbers_of_large_clusters(engine, n, shape, seed, least, trees, weighted):
     """All numbers that a tree has, in one call and alone; and one that it has not."""
     rng = np.random.default_rng(seed)

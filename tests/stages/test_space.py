@@ -97,7 +97,7 @@ def scattered(n, d=3, dtype="float64", seed=0):
     ("metric", "space", "dtype", "n", "n_neighbors"),
     [
         (*case, dtype, *size)
-        if dtype == "float32" and (size == (60, None) or (size[0] == 2100 and case[1] in ("mixed", "both")))
+        if dtype == "float32" and (size == (60, None) or (size[0] == 2100 and case[1] == "both"))
         else full(*case, dtype, *size)
         for case, dtype, size in product(CASES, ("float32", "float64"), ((60, None), (60, 2), (2100, None)))
     ],
@@ -113,8 +113,7 @@ def test_heights(metric, space, dtype, n, n_neighbors, device):
 
 
 @pytest.mark.parametrize(
-    ("n", "space"),
-    combinations((300, 2200), SPACES, quick=[*((300, space) for space in SPACES), (2200, "box"), (2200, "both")]),
+    ("n", "space"), combinations((300, 2200), SPACES, quick=[*((300, space) for space in SPACES), (2200, "both")])
 )
 def test_ties(n, space, device):
     """Of integers, many of them equal, and many at opposite faces."""
@@ -187,8 +186,10 @@ def test_an_infinite_box_is_none(d, metric, device):
     assert bits(found) == bits(expected)
 
 
-@pytest.mark.parametrize("space", ["box", "scales", "both"])
-@pytest.mark.parametrize("d", [7, 12, 70])
+@pytest.mark.parametrize(
+    ("d", "space"),
+    combinations((7, 12, 70), ("box", "scales", "both"), quick=[(7, "both"), (12, "box"), (70, "scales")]),
+)
 def test_many_features(d, space, device):
     """By a tree, by all pairs, and by more features than are held at a time; the groups are of several sizes."""
     X, half = scattered(700, d), d // 2

@@ -151,21 +151,14 @@ def test_types_of_input():
     X = np.round(rows(40, 20, seed=6), 1) * 10
     expected = rapids_slink.pairs(sparse.csr_matrix(X), max_distance=30, device="cpu")
     stored = sparse.coo_matrix(X)
-    twice = sparse.coo_matrix(
-        (
-            np.r_[stored.data - 1, np.ones(stored.nnz), 0],
-            (np.r_[stored.row, stored.row, 3], np.r_[stored.col, stored.col, 5]),
-        ),
-        X.shape,
-    )
+    at = np.r_[stored.row, stored.row, 3], np.r_[stored.col, stored.col, 5]
+    twice = sparse.coo_matrix((np.r_[stored.data - 1, np.ones(stored.nnz), 0], at), X.shape)
     by_rows = twice.tocsr()
     unsorted = sparse.csr_matrix(X)
     for row in range(len(X)):
         part = slice(*unsorted.indptr[row : row + 2])
-        unsorted.data[part], unsorted.indices[part] = (
-            unsorted.data[part][::-1].copy(),
-            unsorted.indices[part][::-1].copy(),
-        )
+        for values in (unsorted.data, unsorted.indices):
+            values[part] = values[part][::-1].copy()
     unsorted.has_sorted_indices = unsorted.has_canonical_format = False
     before = unsorted.indices.copy()
     for given in (stored, twice, by_rows, unsorted, sparse.csc_array(X), sparse.csr_matrix(X).astype(np.int16)):
@@ -195,11 +188,7 @@ def test_rows_of_zeros():
     [
         ([[1.0, np.nan]], "cosine", "row 0 of X has the value nan, which is not finite"),
         ([[1.0, 0.0], [0.0, -np.inf]], "euclidean", "row 1 of X has the value -inf, which is not finite"),
-        (
-            [[1.0, 0.0], [0.0, 1e200]],
-            "euclidean",
-            r"euclidean distances may overflow float64: row 1 of X has .* 1e\+200",
-        ),
+        ([[1, 0], [0, 1e200]], "euclidean", r"euclidean distances may overflow float64: row 1 of X has .* 1e\+200"),
         ([[1e-200, 0.0], [0.0, 1.0]], "cosine", "row 0 of X has no cosine distance: its squares sum to zero"),
         ([[1j]], "cosine", "Complex data not supported"),
         (np.empty((0, 2)), "cosine", "0 sample"),

@@ -40,9 +40,8 @@ def test_the_matrix_of_all_distances(metric):
         for length in sorted({len(x) for x in values} if metric == "string_hamming" else {0}):
             own = [x for x in values if metric != "string_hamming" or len(x) == length]
             distances, expected = search.all_distances(strings_of(own, metric)), table(metric, own)
-            np.testing.assert_array_equal(
-                distances[~np.eye(len(own), dtype=bool)], expected[~np.eye(len(own), dtype=bool)]
-            )
+            others = ~np.eye(len(own), dtype=bool)
+            np.testing.assert_array_equal(distances[others], expected[others])
 
 
 @pytest.mark.parametrize("samples", [1, 4])
@@ -51,10 +50,8 @@ def test_which_groups_store_all_distances(samples, monkeypatch, prescribe):
     values, keys = words(500, letters="ABCDEF", longest=12, seed=23), np.repeat([0, 1, 2, 3], [200, 150, 30, 120])
 
     def fitted(**more):
-        model = SingleLinkage(
-            None, distance_threshold=1, min_samples=samples, metric="levenshtein", device="cpu", **more
-        )
-        return model.fit(values, groups=keys)
+        how = {"distance_threshold": 1, "min_samples": samples, "metric": "levenshtein", "device": "cpu"}
+        return SingleLinkage(None, **how, **more).fit(values, groups=keys)
 
     stored = fitted()
     distinct = [len(set(values[begin:end])) for begin, end in ((0, 200), (200, 350), (380, 500))]
@@ -141,11 +138,8 @@ def test_strings_whose_sums_of_powers_are_equal_have_different_hashes():
     word = "".join("ab"[i.bit_count() % 2] for i in range(1024))
     values = [word, word.translate(str.maketrans("ab", "ba")), word]
     assert len(set(strings_of(values).hashes(0).tolist())) == 2
-    assert rapids_slink.fit(values, None, max_distance=3, metric="levenshtein", device="cpu").labels_.tolist() == [
-        0,
-        1,
-        0,
-    ]
+    model = rapids_slink.fit(values, None, max_distance=3, metric="levenshtein", device="cpu")
+    assert model.labels_.tolist() == [0, 1, 0]
 
 
 @pytest.mark.parametrize("last", [0, 1, 99])
@@ -334,11 +328,7 @@ def test_polars_and_arrow():
         (["a", 3], TypeError, "metric='levenshtein' takes text, and X holds 3 in row 1, of type int"),
         (np.zeros((3, 1)), TypeError, "metric='levenshtein' takes text, and X holds 0.0 in row 0, of type float"),
         (np.zeros((3, 2)), ValueError, r"takes one column of text, and X has shape \(3, 2\)"),
-        (
-            pd.DataFrame({"a": ["x"], "b": ["y"]}),
-            ValueError,
-            r"X has 2 columns: pass one of \['a', 'b'\], and others as",
-        ),
+        (pd.DataFrame({"a": "x", "b": ["y"]}), ValueError, r"X has 2 columns: pass one of \['a', 'b'\], and others as"),
         ([], ValueError, "X has no rows"),
         ("text", TypeError, "metric='levenshtein' takes text, and X is of type str"),
         ([b"ab"], TypeError, r"X holds b'ab' in row 0, of type bytes"),

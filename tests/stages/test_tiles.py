@@ -116,9 +116,8 @@ def test_kernel_of_samples(n, size, d, dtype, engine):
     X[:, ::5] = np.rint(X[:, ::5] / 1e3)  # equal values
     sample, centre, unit = kernels(engine).centred_sample(engine.asarray(X), size)
     some = X[np.arange(size) * order.sample_stride(n, size) % n].astype(float)
-    np.testing.assert_array_equal(
-        to_host(centre), np.sort(some[:: max(1, size // 127)][:127], axis=0)[min(size, 127) // 2]
-    )
+    ranked = np.sort(some[:: max(1, size // 127)][:127], axis=0)
+    np.testing.assert_array_equal(to_host(centre), ranked[min(size, 127) // 2])
     np.testing.assert_array_equal(to_host(sample), (some - to_host(centre)) * unit)
     assert n == 1 or 0.5 <= abs(to_host(sample)).max() < 1
     assert np.unique(some, axis=0).shape[0] == size
@@ -128,11 +127,8 @@ def test_kernel_of_samples(n, size, d, dtype, engine):
 @pytest.mark.parametrize(("n", "d", "m"), [(1, 5, 5), (303, 16, 16), (4099, 70, 16), (50, 1, 1), (130, 17, 16)])
 def test_kernel_of_places(n, d, m, dtype, engine):
     rng = np.random.default_rng(d)
-    X, centre, axes = (
-        rng.normal(size=(n, d)).astype(dtype),
-        rng.normal(size=d),
-        np.linalg.qr(rng.normal(size=(d, m)))[0].T,
-    )
+    X, centre = rng.normal(size=(n, d)).astype(dtype), rng.normal(size=d)
+    axes = np.linalg.qr(rng.normal(size=(d, m)))[0].T
     places, errors, farthest, error = kernels(engine).places_of_points(
         *map(engine.asarray, (X, centre)), 0.25, engine.asarray(np.ascontiguousarray(axes)), 1e-14
     )
@@ -274,9 +270,7 @@ def test_kernel_of_near_tiles(n, n_tiles, m, with_groups, with_balls, engine):
     bound = np.where(slots >= 0, 0.2 * rng.random(slots.size), -1.0)
     bound[2 * BLOCK : 3 * BLOCK] = -1
     of_rows, of_blocks = np.float32(bound * 1.001), bound.reshape(-1, BLOCK).max(axis=1)
-    groups = [
-        rng.integers(-1, 2, slots.size // size).astype(np.int32) if with_groups else None for size in (BLOCK, TILE)
-    ]
+    groups = [rng.integers(-1, 2, slots.size // size).astype(np.int32) for size in (BLOCK, TILE)]
     boxes = of.boxes(*map(engine.asarray, (places, errors, slots)))
     in_slots, where = of.places_of_slots(*map(engine.asarray, (places, slots))), np.arange(slots.size, dtype="int32")
     reach = order.Reach(engine.asarray(of_rows), engine.asarray(of_blocks))
@@ -284,9 +278,8 @@ def test_kernel_of_near_tiles(n, n_tiles, m, with_groups, with_balls, engine):
     at, balls, centres, cell = engine.asarray(where), None, rng.normal(size=(n_tiles // 4, m)), np.arange(n_tiles) // 4
     norms, x = (centres**2).sum(axis=1), places[np.maximum(slots, 0)]
     from_centres = np.where(slots >= 0, cdist(centres, x), 0)
-    radius = np.array(
-        [np.append(from_centres[c, 4 * c * TILE : 4 * (c + 1) * TILE], 0).max() for c in range(len(centres))]
-    )
+    own_cell = np.arange(slots.size) // (4 * TILE) == np.arange(len(centres))[:, None]
+    radius = np.where(own_cell, from_centres, 0).max(axis=1)
     if with_balls:
         scales = 2.0 ** np.arange(len(centres))
         parts = centres @ x.T, norms, (x**2).sum(axis=1), 0.5 * radius * scales, 0.5 * radius * scales, scales
@@ -308,11 +301,8 @@ def test_kernel_of_near_tiles(n, n_tiles, m, with_groups, with_balls, engine):
         rows, found = slice(b * BLOCK, (b + 1) * BLOCK), tiles[begins[b] : ends[b]]
         position = found * pow(stride, -1, len(edges)) % len(edges) if len(edges) > 1 else found
         assert (np.diff(position) > 0).all()
-        own, lowest, highest = (
-            slots[rows],
-            edges[2 * b : 2 * b + 2, 0].min(axis=0),
-            edges[2 * b : 2 * b + 2, 1].max(axis=0),
-        )
+        own, box = slots[rows], edges[2 * b : 2 * b + 2]
+        lowest, highest = box[:, 0].min(axis=0), box[:, 1].max(axis=0)
         within = bound[rows][own >= 0, None]
         for t in range(len(edges)):
             theirs = slots[t * TILE : (t + 1) * TILE]
@@ -461,13 +451,8 @@ def test_kernels_of_cells(cells, dtype, engine):
     np.testing.assert_allclose(squares, (to_host(centres) ** 2).sum(axis=1), rtol=1e-13)
     np.testing.assert_allclose(between, cdist(to_host(centres), to_host(centres), "sqeuclidean"), atol=1e-11)
     sums, scales, size = rng.random(cells), 2.0 ** rng.integers(0, 3, cells), np.array([0.0, 3, 9, 1, 2])[:cells]
-    given = {
-        "squares": sums * [1e3, 1, 1, 1, 1e3][:cells],
-        "sizes": size,
-        "scales": scales,
-        "centres": to_host(centres),
-    }
-    points = SimpleNamespace(**{name: engine.asarray(part) for name, part in given.items()})
+    given = {"squares": sums * [1e3, 1, 1, 1, 1e3][:cells], "sizes": size, "scales": scales}
+    points = SimpleNamespace(centres=centres, **{name: engine.asarray(part) for name, part in given.items()})
     spread = given["squares"] / np.maximum(size, 1) / scales**2
     differ = False
     for groups in (None, (rng.integers(-1, 3, cells), rng.integers(-1, 3, 2 * cells))):
@@ -527,7 +512,7 @@ def test_kernel_of_bands(band, known):
 @pytest.mark.parametrize(
     ("points", "d", "dtype"),
     [
-        (points, d, dtype) if (points, d) in ((nested, 3), (line, 20), (core, 130)) else full(points, d, dtype)
+        (points, d, dtype) if (points, d) in ((nested, 3), (core, 130)) else full(points, d, dtype)
         for points, (d, dtype) in product(FAMILIES, ((3, "float64"), (20, "float32"), (130, "float64")))
     ],
 )
@@ -538,7 +523,7 @@ def test_lists_are_the_nearest(points, d, dtype, engine):
         assert_neighbors(neighbor_lists(search, 3000, k, engine), X, k, 19)
 
 
-@pytest.mark.parametrize("kind", ["outliers", "tail"])
+@pytest.mark.parametrize("kind", ["tail", full("outliers")])
 def test_far_points_hide_no_others(kind, engine):
     """Few rows are searched again, whether a few points are 10⁸ times as far away as the others or many a bit each."""
     rng, report = np.random.default_rng(3), Report()
@@ -552,7 +537,7 @@ def test_far_points_hide_no_others(kind, engine):
     assert report["neighbors"]["rows_redone"] < 1000
 
 
-@pytest.mark.parametrize("size", [1e-154, 1e-157, 1e-158, 1e-160])
+@pytest.mark.parametrize("size", [1e-157, *map(full, (1e-154, 1e-158, 1e-160))])
 def test_products_that_underflow_lose_no_pairs(size, engine):
     rng = np.random.default_rng(0)
     X = (0.01 * rng.normal(size=(3000, 3)) + rng.normal(size=(8, 3))[rng.integers(0, 8, 3000)]) * size
@@ -560,7 +545,7 @@ def test_products_that_underflow_lose_no_pairs(size, engine):
     assert_neighbors(found, X, 5)
 
 
-@pytest.mark.parametrize("far", [1e30, 1e40, full(1e100), 5e152])
+@pytest.mark.parametrize("far", [1e30, full(1e40), full(1e100), 5e152])
 def test_a_value_beyond_the_sample_of_the_axes(far, engine, monkeypatch):
     """Places overflow float32 or float64: no pair is lost, and tiles that tell no points apart are not chosen."""
     monkeypatch.setattr(order, "AXIS_ROWS", 256)
@@ -662,6 +647,7 @@ def test_twice_the_digits_of_a_cpu_tell_nearly_equal_distances_apart(watch):
     assert sum(passed) < 10 * n
 
 
+@pytest.mark.full
 def test_lengths_leave_tiles_out_on_a_cpu(watch):
     """Of tight clusters that are equally far apart no ball is beyond a bound, but most tiles hold no extreme points."""
     rng, n, d = np.random.default_rng(1), 20_000, 20
@@ -677,7 +663,7 @@ def test_lengths_leave_tiles_out_on_a_cpu(watch):
         assert found[label == one].min() == pytest.approx(distances.min(), rel=1e-12)
 
 
-@pytest.mark.parametrize(("room", "d"), combinations((2**15, 2**20, 2**35), (12, 40), quick=[(2**15, 40), (2**20, 12)]))
+@pytest.mark.parametrize(("room", "d"), combinations((2**15, 2**20, 2**35), (12, 40), quick=[(2**20, 12)]))
 def test_cells_are_taken_in_turn_if_memory_is_short(room, d, engine, monkeypatch):
     """For lists, and for the least weights of groups, which all parts have in common."""
     monkeypatch.setitem(tiles.MAX_BYTES, engine.name, room)
@@ -751,8 +737,8 @@ def test_lists_by_cosines(engine):
 
 
 @pytest.mark.parametrize(("points", "m", "n"), [
-    (nested, 300, 5000), (core, 2500, 2200), full(line, 5000, 400), full(nested, 2500, 2200), full(sheet, 2500, 2200),
-    full(core, 5000, 400), full(pairs_of_clusters, 300, 5000),
+    (core, 2500, 2200), full(line, 5000, 400), full(nested, 2500, 2200), full(sheet, 2500, 2200), full(core, 5000, 400),
+    full(nested, 300, 5000), full(pairs_of_clusters, 300, 5000),
 ])  # fmt: skip
 def test_queries_are_in_tiles(points, m, n, engine):
     """Some are where no point is, and some are equal to points."""
@@ -855,7 +841,7 @@ def test_how_near_points_are_to_each_other(engine):
         assert choose.expansion(engine.asarray(X), engine)[1] >= 0
 
 
-@pytest.mark.parametrize("min_samples", [1, 4])
+@pytest.mark.parametrize("min_samples", [1, full(4)])
 def test_a_cpu_joins_tight_clusters_at_once(min_samples, prescribe):
     """All pairs of components in place of searches in tiles."""
     rng, n, d = np.random.default_rng(11), 3000, 70
@@ -873,7 +859,7 @@ def test_a_cpu_joins_tight_clusters_at_once(min_samples, prescribe):
     assert model.mst_.equals(others.mst_)
 
 
-@pytest.mark.parametrize("connect", ["late", "rounds"])
+@pytest.mark.parametrize("connect", ["late", full("rounds")])
 def test_clusters_are_joined_at_once_where_boxes_rule_little_out(connect, engine, prescribe):
     """Once a search in tiles knows so, and in its place."""
     rng, n, d = np.random.default_rng(11), 3000, 70
@@ -888,14 +874,13 @@ def test_clusters_are_joined_at_once_where_boxes_rule_little_out(connect, engine
     np.testing.assert_array_equal(to_host(model.distances_), linkage(tight, "single")[:, 2])
 
 
-@pytest.mark.parametrize("min_samples", [1, 4])
+@pytest.mark.parametrize("min_samples", [4, full(1)])
 def test_tiles_make_the_lists_of_wide_clusters(min_samples, engine):
     """And all pairs connect them."""
     rng = np.random.default_rng(10)
     n = 9000 if engine.is_gpu else 2**13
-    apart = (rng.normal(size=(n, 30)) + 3 * rng.normal(size=(12, 30))[rng.integers(0, 12, n)]) * np.arange(
-        1, 31
-    ) ** -0.5
+    apart = rng.normal(size=(n, 30)) + 3 * rng.normal(size=(12, 30))[rng.integers(0, 12, n)]
+    apart *= np.arange(1, 31) ** -0.5
     trees = {}
     for way in ("tiles for lists", "all pairs"):
         with force(search=way):
@@ -907,7 +892,7 @@ def test_tiles_make_the_lists_of_wide_clusters(min_samples, engine):
 
 
 @pytest.mark.parametrize(
-    "points", [line, core, *map(full, (nested, sheet, pairs_of_clusters))], ids=lambda f: f.__name__
+    "points", [line, *map(full, (core, nested, sheet, pairs_of_clusters))], ids=lambda f: f.__name__
 )
 def test_heights_are_scipys(points, engine):
     n = 9000 if engine.is_gpu else 2500

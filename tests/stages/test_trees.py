@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hard_cases import CASES, full
+from hard_cases import CASES
 from numba import njit
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
@@ -84,14 +84,10 @@ SPACES = [
     metric_of("euclidean", scales={(0, 1): 0.7, 2: 3.0}),
     metric_of("euclidean", box=1.1, scales={0: 0.7, (1, 2): 3.0}),
 ]
-QUICK = [METRICS[0]]  # of spaces tests/stages/test_space.py has bounds
 
 
-@pytest.mark.parametrize(
-    "metric",
-    [*QUICK, *map(full, [*METRICS[1:], *SPACES])],
-    ids=lambda metric: f"{metric.name}-{metric.p}-{metric.space}",
-)
+@pytest.mark.full  # whose functions are compiled for it alone
+@pytest.mark.parametrize("metric", [*METRICS, *SPACES], ids=lambda metric: f"{metric.name}-{metric.p}-{metric.space}")
 def test_boxes_are_nearer_than_their_points(metric):
     metric = metric.of_columns(None, 3)
     formula, first, rest = metric.cpu_formula, np.zeros(20, np.int32), np.arange(1, 21, dtype=np.int32)

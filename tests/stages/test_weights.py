@@ -20,20 +20,12 @@ def weighted_rows(seed):
     return X, weight, X.repeat(weight, axis=0)
 
 
+QUICK = [(0, 1, "euclidean"), (1, 3, "precomputed"), (2, 8, "euclidean"), (3, 3, "cityblock"), (1, 3, "haversine")]
+
+
 @pytest.mark.parametrize(
     ("seed", "min_samples", "metric"),
-    combinations(
-        range(4),
-        (1, 3, 8),
-        ("euclidean", "cityblock", "precomputed", "haversine"),
-        quick=[
-            (0, 1, "euclidean"),
-            (1, 3, "precomputed"),
-            (2, 8, "euclidean"),
-            (3, 3, "cityblock"),
-            (1, 3, "haversine"),
-        ],
-    ),
+    combinations(range(4), (1, 3, 8), ("euclidean", "cityblock", "precomputed", "haversine"), quick=QUICK),
 )
 @pytest.mark.parametrize("options", [{}, {"cluster_selection_method": "leaf"}, {"max_cluster_size": 60}], ids=str)
 def test_a_weight_is_as_many_rows(seed, min_samples, metric, options, device):

@@ -397,12 +397,8 @@ def dask_client():
     """Make a client of a Dask cluster of one thread of this process."""
     from distributed import Client, LocalCluster
 
-    with (
-        LocalCluster(
-            1, threads_per_worker=1, processes=False, memory_limit=0, dashboard_address=":0", silence_logs=50
-        ) as cluster,
-        Client(cluster) as client,
-    ):
+    how = {"processes": False, "memory_limit": 0, "dashboard_address": ":0", "silence_logs": 50}
+    with LocalCluster(1, threads_per_worker=1, **how) as cluster, Client(cluster) as client:
         yield client
 
 

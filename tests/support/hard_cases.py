@@ -37,19 +37,25 @@ QUICK = {
     "three_rows": "float32",
 }
 
+#: Those of the quick set for what is built on the searches, whose own tests have all of `QUICK`.
+SOME = ("images", "squares_underflow", "two_far_outliers", "repeated_rows", "last_bit", "one_row", "two_equal_rows")
+
 
 def full(*values):
     """Return the values of a parameter set that only the full set tries."""
     return pytest.param(*values, marks=pytest.mark.full)
 
 
-def covering(every, traits, quick=()):
+def covering(every, traits, quick=(), also=()):
     """Return a sample of parameter sets, always the same, in which each trait of any of them occurs.
 
-    `traits` makes a set of a parameter set. All `quick` ones are in the sample; the others are left to the full set.
+    `traits` makes a set of a parameter set. All `quick` ones are in the sample, and those that are `also`; all but the
+    quick ones are left to the full set.
     """
-    assert set(quick) <= set(every)
-    chosen, missing = set(quick), set().union(*map(traits, every)) - set().union(*map(traits, quick))
+    quick = set(quick)
+    chosen = quick.union(also)
+    assert chosen <= set(every)
+    missing = set().union(*map(traits, every)) - set().union(*map(traits, chosen))
     drawn = [every[i] for i in np.random.default_rng(0).permutation(len(every))]
     for least in range(max(map(len, map(traits, every))), 0, -1):  # those with many missing traits first
         for values in drawn:
@@ -60,11 +66,15 @@ def covering(every, traits, quick=()):
     return [values if values in quick else full(*values) for values in every if values in chosen]
 
 
-def combinations(*factors, quick):
+def combinations(*factors, quick, also=()):
     """Return a sample of combinations in which each pair of values of two factors occurs, as `covering` does."""
-    return covering(
-        list(itertools.product(*factors)), lambda values: set(itertools.combinations(enumerate(values), 2)), quick
-    )
+    whole = list(itertools.product(*factors))
+    return covering(whole, lambda values: set(itertools.combinations(enumerate(values), 2)), quick, also)
+
+
+def every(*factors, quick):
+    """Return all combinations; all but the `quick` ones are left to the full set."""
+    return [values if values in quick else full(*values) for values in itertools.product(*factors)]
 
 
 @cache
@@ -74,14 +84,14 @@ def shape(name):
 
 
 def cases(min_rows=1):
-    """Return the parameters ``name`` of the cases with at least `min_rows` rows."""
-    return [name if name in QUICK else full(name) for name in CASES if shape(name)[0] >= min_rows]
+    """Return the parameters ``name`` of the cases with at least `min_rows` rows; `SOME` are quick."""
+    return [name if name in SOME else full(name) for name in CASES if shape(name)[0] >= min_rows]
 
 
-def case_dtypes(min_rows=1):
+def case_dtypes(min_rows=1, quick=tuple(QUICK)):
     """Return the parameters ``name, dtype``: one of the two dtypes of each quick case is quick."""
     return [
-        (name, dtype) if QUICK.get(name) == dtype else full(name, dtype)
+        (name, dtype) if name in quick and QUICK[name] == dtype else full(name, dtype)
         for name in CASES
         if shape(name)[0] >= min_rows
         for dtype in ("float32", "float64")

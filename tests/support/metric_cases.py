@@ -11,12 +11,9 @@ from rapids_slink.metrics import METRICS
 #: The metrics of packed bits: test_compact.py.
 PACKED = [name for name, metric in METRICS.items() if metric.rows == "packed"]
 #: (name, p) of everything that SciPy has, and of what it has not.
+OTHERS = {"minkowski", "containment", "inner_product", "haversine", *PACKED}
 SCIPYS = [
-    *(
-        (name, 2.0)
-        for name in METRICS
-        if name not in ("minkowski", "containment", "inner_product", "haversine", *PACKED)
-    ),
+    *((name, 2.0) for name in METRICS if name not in OTHERS),
     *(("minkowski", p) for p in (1.0, 1.5, 2.0, 2.3, 3.0, 4.0, 12.0, 40.5, math.inf)),
 ]
 ALL_METRICS = [*SCIPYS, ("minkowski", 0.6), ("containment", 2.0), ("inner_product", 2.0)]

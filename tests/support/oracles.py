@@ -184,20 +184,21 @@ DEVICES = "cpu", *["cuda"] * gpu_is_usable()  # half of all items would be made 
 SEARCHES = [(device, way) for device in DEVICES for way in (*OF_QUERIES, "tiles")]
 
 
-def searches(*parameters, features=None, two_sets=False):
+def searches(*parameters, features=None, two_sets=False, in_turn=False):
     """Return the parameters ``make_search, ...``: every search with each of the others that it serves, maybe one alone.
 
     `features` tells how many features the points of some parameters have; by default they are few. `two_sets` is
-    whether the queries are other rows than the points.
+    whether the queries are other rows than the points. `in_turn`: one search of a device for each quick case is quick.
     """
     found = []
-    for given in parameters or [()]:
+    for turn, given in enumerate(parameters or [()]):
         given = given if isinstance(given, type(pytest.param())) else pytest.param(*given)
         for kind in (SearchKind(*search) for search in SEARCHES):
             if two_sets and kind.way not in OF_QUERIES:
                 continue
             if features is None or kind.serves(features(*given.values)):
-                on_gpu = [pytest.mark.gpu] if kind.device == "cuda" else []
+                is_due = not in_turn or kind.way == (*OF_QUERIES, "tiles")[turn % 3]
+                marks = [*given.marks, *[pytest.mark.gpu] * (kind.device == "cuda"), *[pytest.mark.full] * (not is_due)]
                 id_ = "-".join([*kind, *map(str, given.values)])
-                found.append(pytest.param(kind, *given.values, marks=[*given.marks, *on_gpu], id=id_))
+                found.append(pytest.param(kind, *given.values, marks=marks, id=id_))
     return found

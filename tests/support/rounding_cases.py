@@ -29,15 +29,8 @@ def pairs_hard_to_sum(rng, d):
     late, two_late = small[:, ::-1], two[:, ::-1]  # at the end,
     both_ends, cancelling = np.maximum(small, late), np.maximum(two, two_late)
     cancelling[:, -1] = -4096.0  # or until it cancels
-    pairs = (
-        (twice, opposite),
-        (abs(a), abs(b)),
-        wide,
-        (small, two),
-        (late, two_late),
-        (both_ends, cancelling),
-        (small, two_late),
-    )
+    pairs = (twice, opposite), (abs(a), abs(b)), wide, (small, two), (late, two_late)
+    pairs += (both_ends, cancelling), (small, two_late)
     return tuple(np.vstack(part).astype(np.float16).astype(np.float64) for part in zip(*pairs, strict=True))
 
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas as pd
+from hypothesis import strategies as st
 from oracles import tree_of
 from scipy.spatial.distance import pdist, squareform
 
@@ -12,6 +13,8 @@ from rapids_slink.runtime.device import to_host
 COLUMNS = ["src", "dst", "weight"]
 DEEP = 100_000
 SHAPES = ["balanced", "caterpillar", "chain", "random", "star"]
+#: Draws of `shaped_tree`, by the names of its parameters.
+TREES = {"shape": st.sampled_from(SHAPES), "seed": st.integers(0, 2**32 - 1)}
 ORDERS = ["rising", "falling", "valley", "hill", "shuffled", "bit-reversed"]
 
 #: Ids of every kind for nodes that are numbered.
@@ -65,7 +68,7 @@ def all_pairs_tree(distances):
     return edges(*tree_of(distances))
 
 
-def tree_of_all_pairs(X):
+def points_tree(X):
     """Return the minimum spanning tree of all pairs of rows, in the total order."""
     return all_pairs_tree(squareform(pdist(X)))
 

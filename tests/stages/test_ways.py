@@ -1,21 +1,101 @@
-"""Repeated rows join at zero, and the tree is the one that a search of all rows finds."""
+"""The ways to the tree of points of one feature, by a sort, and of repeated rows, which join at zero."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from hard_cases import CASES, full
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 
 import rapids_slink
 from rapids_slink.metrics import EUCLIDEAN
 from rapids_slink.neighbors import neighbor_lists, prepare_search
 from rapids_slink.neighbors.exact import cpu
+from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.task import PartLists
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU
-from rapids_slink.settings import Settings
+from rapids_slink.settings import Settings, metric_of
 from rapids_slink.spanning_tree import Problem
-from rapids_slink.spanning_tree.ways import find_repeats, tree_of_rows
+from rapids_slink.spanning_tree.ways import find_repeats, tree_of_line, tree_of_pairs, tree_of_rows
+
+METRICS = ("euclidean", "sqeuclidean", "cityblock", "chebyshev")
+NEARLY_TIED = [0.0, -0.0, 1e-200, 1.0, 1 + 2**-52, 1e16, 1e16 + 2]
+
+
+def assert_same(found, expected, counted):
+    """The tree is that of the way by lists, which does not count what this one does."""
+    assert counted not in expected.report_["spanning_tree"]
+    assert found.mst_.equals(expected.mst_)
+    assert found.linkage_.equals(expected.linkage_)
+
+
+# --- one feature: where rounding makes pairs tie there is no tree by a sort
+
+
+def edges(tree):
+    return list(tree.frame.itertuples(index=False, name=None))
+
+
+@pytest.mark.hypothesis
+@given(
+    st.one_of(
+        hnp.arrays(np.float64, st.integers(2, 40), elements=st.integers(-6, 6)),
+        hnp.arrays(np.float32, st.integers(2, 40), elements=st.floats(-4, 4, width=16)),
+        hnp.arrays(np.float64, st.integers(2, 12), elements=st.sampled_from(NEARLY_TIED)),
+    ),
+    st.sampled_from(METRICS),
+    st.sampled_from([None, math.inf, 5.0, 0.3, 1e17]),
+    st.sampled_from([None, 0.7]),
+)
+def test_tree_is_that_of_all_pairs(x, name, box, scale):
+    metric = metric_of(name, box=box, scales=None if scale is None or name == "sqeuclidean" else {0: scale})
+    metric = metric.of_columns(None, 1)
+    rows = metric_rows(metric, x[:, None], CPU)
+    tree = tree_of_line(rows, metric, CPU)
+    if tree is not None:
+        assert edges(tree) == edges(tree_of_pairs(rows, metric, 1, CPU))
+
+
+@pytest.mark.parametrize("x", [[0.0, 1e-200, 1.0], [0.0, 1.0, 1e16, 1e16 + 2], [1.0, 1 + 2**-52, 2.0**53]], ids=str)
+def test_ties_by_rounding_are_seen(x):
+    """A longer difference that weighs as little might be the edge of the tree."""
+    assert tree_of_line(np.array(x)[:, None], EUCLIDEAN, CPU) is None
+
+
+@pytest.mark.parametrize("name", METRICS)
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda rng: rng.normal(size=3000),
+        lambda rng: rng.integers(0, 200, 3000),
+        lambda rng: np.cumsum(rng.exponential(size=3000)) + 1.7e9,
+    ],
+    ids=["distinct", "repeats", "time stamps"],
+)
+@pytest.mark.parametrize("box", [None, 3.0, full(100.0), full(math.inf)])
+def test_the_same_as_by_lists(make, name, box, device, prescribe):
+    X = make(np.random.default_rng(0))[:, None]
+    found = rapids_slink.fit(X, 5, metric=name, box=box, device=device)
+    assert found.report_["spanning_tree"] == {"rows_sorted": 3000}
+    assert found.n_connected_components_ == 1
+    prescribe(tree="lists")
+    assert_same(found, rapids_slink.fit(X, 5, metric=name, box=box, n_neighbors=4, device=device), "rows_sorted")
+
+
+def test_two_equal_points(device):
+    assert rapids_slink.fit([[3.0], [3.0]], 1, device=device).mst_.iloc[0].tolist() == [0, 1, 0.0]
+
+
+@pytest.mark.parametrize(("name", "X"), [("canberra", [[1.0], [2.0]]), ("euclidean", [[1.0, 2.0], [3.0, 4.0]])])
+def test_others_are_not_sorted(name, X):
+    assert rapids_slink.fit(X, 1, metric=name, device="cpu").report_["way"] == "pairs"
+
+
+# --- repeated rows
 
 
 def levels(rng, n=3000):
@@ -31,10 +111,7 @@ def fit(X, device, **parameters):
     ("metric", "change"),
     [
         ("euclidean", lambda X: X.astype(np.float32)),
-        (
-            "euclidean",
-            lambda X: X * np.where(np.arange(len(X)) % 2, 1.0, -1.0)[:, None] * (X > 0),
-        ),  # zeros of both signs
+        ("euclidean", lambda X: X * (1.0 - 2 * (np.arange(len(X)) % 2))[:, None] * (X > 0)),  # zeros of both signs
         ("hamming", lambda X: X),
         ("jaccard", lambda X: X > 0),
         full("cityblock", lambda X: X),
@@ -42,15 +119,12 @@ def fit(X, device, **parameters):
         full("haversine", lambda X: X[:, :2] / 10),
     ],
 )
-def test_tree_is_that_of_all_rows(device, metric, change, prescribe):
+def test_tree_of_repeats_is_that_of_all_rows(device, metric, change, prescribe):
     X = change(levels(np.random.default_rng(0)))
     found = fit(X, device, metric=metric)
     assert found.report_["spanning_tree"]["repeated_rows"] == len(X) - len(np.unique(X + 0.0, axis=0))
     prescribe(tree="lists")
-    expected = fit(X, device, metric=metric)
-    assert "repeated_rows" not in expected.report_["spanning_tree"]
-    assert found.mst_.equals(expected.mst_)
-    assert found.linkage_.equals(expected.linkage_)
+    assert_same(found, fit(X, device, metric=metric), "repeated_rows")
 
 
 @pytest.mark.parametrize("parameters", [{}, {"min_samples": 4}, {"min_samples": 30}], ids=str)
@@ -90,11 +164,8 @@ def test_tree_by_mutual_reachability_is_that_of_all_rows(device, metric, change,
     found = [fit(X, device, metric=metric, min_samples=m) for m in samples]
     prescribe(tree="lists")
     for m, model in zip(samples, found, strict=True):
-        expected = fit(X, device, metric=metric, min_samples=m)
-        assert "repeated_rows" not in expected.report_["spanning_tree"]
         assert model.report_["spanning_tree"]["repeated_rows"] == len(X) - len(np.unique(X, axis=0))
-        assert model.mst_.equals(expected.mst_)
-        assert model.linkage_.equals(expected.linkage_)
+        assert_same(model, fit(X, device, metric=metric, min_samples=m), "repeated_rows")
 
 
 def test_known_lists_of_two_parts_are_not_of_the_distinct_rows(engine):
@@ -103,14 +174,11 @@ def test_known_lists_of_two_parts_are_not_of_the_distinct_rows(engine):
     X = rng.normal(size=(3000, 16))
     X[rng.permutation(3000)[:600]] = X[rng.integers(0, 5, 600)]
     rows, report = engine.asarray(X), Report()
-    a, b = (
-        neighbor_lists(prepare_search(part, engine, Report()), 1500, 4, engine) for part in (rows[:1500], rows[1500:])
-    )
+    searches = (prepare_search(part, engine, Report()) for part in (rows[:1500], rows[1500:]))
+    a, b = (neighbor_lists(search, 1500, 4, engine) for search in searches)
     known = PartLists(xp.concatenate([a.ids, b.ids + np.int32(1500)]), xp.concatenate([a.weights, b.weights]), 1500)
     problem = Problem(Settings(EUCLIDEAN, engine.name, n_neighbors=4), engine, 3000, 16, 8)
-    found, expected = (
-        tree_of_rows(replace(problem, part_lists=lists), rows, report)[0].frame for lists in (known, None)
-    )
+    found, expected = (tree_of_rows(replace(problem, part_lists=one), rows, report)[0].frame for one in (known, None))
     assert report["spanning_tree"]["repeated_rows"] >= 2 * 500
     assert found.equals(expected)
 
@@ -126,8 +194,9 @@ def test_which_rows_are_equal():
 
 
 def test_hashes_that_collide_are_no_repeats(monkeypatch):
+    def colliding(values, rows=None):
+        return np.zeros(len(values if rows is None else rows), "u8")
+
     X = np.random.default_rng(0).normal(size=(3000, 2))
-    monkeypatch.setattr(
-        cpu, "hash_rows", lambda values, rows=None: np.zeros(len(values if rows is None else rows), "u8")
-    )
+    monkeypatch.setattr(cpu, "hash_rows", colliding)
     assert find_repeats(X, CPU) is None
