@@ -26,7 +26,8 @@ from rapids_slink.hierarchy.model import Estimator
 from rapids_slink.item_pipeline import NearItems
 from rapids_slink.items.search import pairs_of_ranges
 from rapids_slink.metrics import PRECOMPUTED, MetricName, distances
-from rapids_slink.neighbors import check_n_neighbors, estimate_search, prepare_search, within
+from rapids_slink.neighbors import check_n_neighbors, estimate_search, prepare_search
+from rapids_slink.neighbors.choose import takes_all_pairs
 from rapids_slink.neighbors.exact import kernels
 from rapids_slink.neighbors.rows import metric_rows, require_common_features
 from rapids_slink.neighbors.task import SearchTask, equal_slices, row_blocks
@@ -38,7 +39,7 @@ from rapids_slink.points.check import check_weights
 from rapids_slink.points.keys import GroupBy, Groups, read_groups
 from rapids_slink.points.output import Frame, Rows, Values, as_known, library_of, take_rows
 from rapids_slink.report import Report, counted
-from rapids_slink.runtime.device import Array, Device, all_true, half, to_host
+from rapids_slink.runtime.device import Array, Device, all_true, to_host
 from rapids_slink.runtime.memory import MemoryEstimate, check_memory, copy_out, outside_pool
 from rapids_slink.settings import DensityRule, Settings
 from rapids_slink.single_linkage import RowEstimator, engine_of
@@ -420,7 +421,7 @@ def _pairs_of_groups(points: Points, groups: Groups, task: PairTask, max_pairs: 
         for begin, end in pairwise(groups.starts.tolist()):
             require_common_features(values[order[begin:end]], "X", device, order[begin:end])
     rows = metric_rows(metric, values, device, alone=False, compact=True)
-    is_large = groups.sizes > half(device, within.__name__).FEW_POINTS
+    is_large = ~takes_all_pairs(groups.sizes * (groups.sizes / 2), device)
     number, starts = groups.number[order], device.asarray(groups.starts)
     position = xp.flatnonzero(~device.asarray(is_large)[number])
     for owner, place in pairs_of_ranges(position + 1, starts[number[position] + 1] - position - 1, device):

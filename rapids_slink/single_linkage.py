@@ -358,10 +358,10 @@ class SingleLinkage(PointHierarchy):
         Clusters at a greater distance are not merged. The result is a forest: its merges, and its cuts at thresholds up
         to this distance, are those of the whole tree. `n_clusters` must be at least the number of its trees; if it and
         `distance_threshold` are None, each tree is a cluster. Searches among many rows of many features stop at this
-        distance. For 512 or more points of two or three features (on a CPU two to four) `fit` makes the labels alone,
-        unless `n_clusters`, `min_samples` or `prediction_data` is given, by euclidean, sqeuclidean, cityblock
-        and chebyshev distances. It keeps a copy of the rows, of which `linkage_` and `mst_` are made when one of them
-        is first read.
+        distance. For more than 256 points of two to four features on a CPU, or 2,896 of two or three on a GPU, `fit`
+        makes the labels alone, unless `n_clusters`, `min_samples` or `prediction_data` is given, by euclidean,
+        sqeuclidean, cityblock and chebyshev distances. It keeps a copy of the rows, of which `linkage_` and `mst_` are
+        made when one of them is first read.
     min_similarity : float, optional
         The same as `max_distance` by the least similarity at which clusters are merged: the share of common members for
         jaccard, dice, containment and bit_jaccard, and the cosine for cosine, the correlation for correlation. Rows of

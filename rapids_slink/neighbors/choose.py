@@ -103,8 +103,8 @@ def few_points(d: int, metric: Metric) -> int:
     return max(FEW_POINTS, TREE_POINTS * d) if by_tree else FEW_POINTS
 
 
-def takes_all_pairs(pairs: Array, device: Device) -> Any:
-    """Return, for numbers of pairs of two tables' groups, whether comparing all takes less time than a search."""
+def takes_all_pairs(pairs: Any, device: Device) -> Any:
+    """Return for a number of pairs, or several, whether all are weighed before a search has looked at the values."""
     cost = COSTS[device.name]
     return pairs * float(cost.weight * LEAST_FEATURES) <= cost.look
 
@@ -131,33 +131,30 @@ def is_searched_by_tree(n: int, d: int, metric: Metric, device: Device) -> bool:
     return d <= cost.tree_features or n >= fewest
 
 
-MIN_FRIENDS = 512  # for fewer rows the whole tree takes less time
-
-
 def takes_friends(n: int, d: int, metric: Metric, device: Device) -> bool:
     """Return whether friends of friends make labels in less time than the tree of n points of d features.
 
     Surrogate distances have to decide which are near. Of more features too many points are within a distance.
     """
-    wanted = forced().tree == "friends"
-    if (forced().tree and not wanted) or metric.changes_order or (n < MIN_FRIENDS and not wanted):
+    if metric.changes_order or min(n, d) < 2 or d > COSTS[device.name].tree_features // 2:
         return False
-    return 2 <= d <= COSTS[device.name].tree_features // 2 and is_searched_by_tree(n, d, metric, device)
+    wanted, are_few = forced().tree, takes_all_pairs(n * (n / 2), device)
+    return is_searched_by_tree(n, d, metric, device) and (wanted == "friends" if wanted else not are_few)
 
 
 def may_be_low_dimensional(n: int, d: int, metric: Metric, device: Device) -> bool:
     """Return whether the values should decide if a tree searches points of many features after all."""
     cost = COSTS[device.name]
     is_between = metric.boxes and cost.tree_features < d <= cost.low_features and not forced().search
-    return is_between and is_worth_a_look(n, d, device)
+    return is_between and is_worth_a_look(n, n, d, device)
 
 
-def is_worth_a_look(n: int, d: int, device: Device) -> bool:
-    """Return whether all pairs of n points take longer than to look at their values and prepare another search.
+def is_worth_a_look(m: int, n: int, d: int, device: Device) -> bool:
+    """Return whether all pairs of m rows and n points take longer than to look at values and prepare another search.
 
     A CPU takes longer to prepare it with more features.
     """
-    return products(n, n, d if device.is_gpu else 0) >= COSTS[device.name].prepare
+    return products(m, n, d if device.is_gpu else 0) >= COSTS[device.name].prepare
 
 
 def max_expansion(n: int) -> float:
@@ -177,7 +174,7 @@ TIMES, MAX_SPREAD, MAX_NEAREST, MAX_CLUSTER, BLURRED = 3, 0.4, 0.15, 0.15, 0.02
 
 def may_have_tiles(n: int, d: int, metric: Metric, device: Device) -> bool:
     """Return whether the values should decide if tiles search n points."""
-    return metric.filter == "product" and is_worth_a_look(n, d, device)
+    return metric.filter == "product" and is_worth_a_look(n, n, d, device)
 
 
 def takes_less_than_order(all_pairs: float, device: Device) -> bool:
@@ -201,14 +198,18 @@ def possible_tiles(values: Array, n: int, all_pairs: float, device: Device) -> s
 
 # ------------------------------------------------------------------------------------------------------------ blocks
 
-#: Blocks serve if they and the products with pivots take at most MAX_BLOCKS of the products of all pairs. A product
-#: with a pivot takes as long as PIVOT_PAIRS pairs of a search.
-MAX_BLOCKS, PIVOT_PAIRS = 0.5, 16
+#: How many pairs of a search over all take as long as a pair within a block, and as a product with a pivot.
+BLOCK_PAIRS, PIVOT_PAIRS = 2, 32
 
 
 def block_rows(device: Device) -> int:
     """Return about how many rows a block has, so that its products take 256 times as long as a look at the values."""
     return int((256 * COSTS[device.name].look / LEAST_FEATURES) ** 0.5)
+
+
+def takes_blocks(share: float, pivots: int, n: int, d: int, report: Report) -> bool:
+    """Return whether blocks in which a share of the pairs of n points meets take less than a search over all pairs."""
+    return takes_less("blocks", products(n, n, d), BLOCK_PAIRS * share + 2 * PIVOT_PAIRS * pivots / n, report)
 
 
 # -------------------------------------------------------------------------------------------------------- connecting
@@ -227,23 +228,20 @@ def ends_lists(n: int, device: Device) -> bool:
     return products(n, n) >= COSTS[device.name].forest if large is None else large > 0
 
 
-def connects_at_once(components: int, n: int, m: int) -> bool:
-    """Return whether connecting `components` of n points at once costs less than searching m rows.
+def connects(components: int, n: int, m: int, report: Report, share: float | None = None) -> str:
+    """Return how that many components of n points are connected if m rows search: by "tree", in "rounds", or "at_once".
 
-    Many points of a well separated component have to search, because all their neighbours are in it.
+    Products of all pairs form a pair from both ends, once or in each round. They do it at once if many rows search: of
+    a well separated component nearly all do, because all their neighbours are in it. With a CPU's tree a row visits a
+    `share` of the leaves.
     """
-    return m >= max(MIN_ROWS_PER_COMPONENT * components, MIN_ROW_SHARE * n)
-
-
-def connects_by_tree(share: float, components: int, n: int) -> bool:
-    """Return whether a CPU's tree connects components in less time than products of all pairs do.
-
-    The products form a pair from both ends, once or in each round. `share` is that of the leaves that a row visits.
-    About half of the rows search.
-    """
-    cost = COSTS["cpu"]
-    at_once = products(n, n) >= TIMES_PREPARED_AT_ONCE * cost.prepare and connects_at_once(components, n, n // 2)
-    return share * cost.visit <= 2 * (1 if at_once else ROUNDS_OF_TREE)
+    cost, a_round = COSTS["cpu"], 2 * products(m, n)
+    are_many = m >= max(MIN_ROWS_PER_COMPONENT * components, MIN_ROW_SHARE * n)
+    at_once = are_many and (share is None or products(n, n) >= TIMES_PREPARED_AT_ONCE * cost.prepare)
+    works = {} if share is None else {"tree": share * cost.visit * products(m, n)}
+    works |= {"at_once": a_round} if at_once else {"rounds": ROUNDS_OF_TREE * a_round}
+    report.count("connect", **{f"work_{name}": int(work) for name, work in works.items()})
+    return min(works, key=works.__getitem__)
 
 
 # -------------------------------------------------------------------------------------------------------- the filter

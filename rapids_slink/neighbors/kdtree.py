@@ -29,7 +29,7 @@ from numba.extending import overload
 
 from rapids_slink.metrics import OVERFLOW, Metric
 from rapids_slink.neighbors.brute_force import BruteForceSearch
-from rapids_slink.neighbors.choose import connects_by_tree
+from rapids_slink.neighbors.choose import connects
 from rapids_slink.neighbors.exact import formulas
 from rapids_slink.neighbors.exact.cpu import (
     MAX_LIST,
@@ -736,9 +736,9 @@ class TreeSearch(Search):
         if not self.follower:
             return super().for_connecting(ids)
         component = components(ids)
-        share = share_between(self.tree, self.metric, component)
-        number = int(np.count_nonzero(component == np.arange(len(ids))))
-        return (lambda: self) if connects_by_tree(share, number, len(ids)) else self.follower
+        share, n = share_between(self.tree, self.metric, component), len(ids)
+        number = int(np.count_nonzero(component == np.arange(n)))
+        return (lambda: self) if connects(number, n, n // 2, self.report, share) == "tree" else self.follower
 
     def find(self, task: SearchTask) -> SearchResult:
         """Return the nearest points of a task's rows, as a `SearchResult`."""

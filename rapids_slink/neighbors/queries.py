@@ -49,8 +49,6 @@ from rapids_slink.runtime.threads import Progress, for_each_chunk, progress_bar
 SMALL_BATCH_BYTES = 2**28
 #: Bytes of an entry of a list, if there are several for a query, while lists become results.
 RESULT_BYTES = 24
-#: The most rows of Y in a small group: a GPU can re-rank lists of any length up to this.
-SMALL_GROUP = 2000
 #: The length of lists in which earlier rows are looked for.
 LISTED = 16
 #: How many rows' pairs are found at once for earlier rows, and how many pairs these may be.
@@ -255,8 +253,8 @@ def _lists_within_groups(
     first = np.concatenate(([0], np.cumsum(asked)))
     m = len(queries)
     lists = SearchResult(xp.full((m, k), -1, "int32"), xp.full((m, k), xp.inf), xp.full(m, xp.inf))
-    searches_all = forced().search is not None
-    is_large = (asked > 0) & (searches_all | (sizes > SMALL_GROUP) | ~takes_all_pairs(asked * sizes, device))
+    searches = (forced().search is not None) | (sizes > kernels(device).MAX_LIST)  # a list may have the whole group
+    is_large = (asked > 0) & (searches | ~takes_all_pairs(asked * sizes, device))
     for group in np.flatnonzero(is_large & (sizes > 0)).tolist():
         rows, own = order[first[group] : first[group + 1]], groups.order[starts[group] : starts[group + 1]]
         nearest = search_lists(queries[rows], points[own], min(k, own.size), metric, device)

@@ -24,7 +24,7 @@ import numpy as np
 from rapids_slink.dendrogram.cpu import merge_in_order
 from rapids_slink.forced import forced
 from rapids_slink.metrics import EPSILON
-from rapids_slink.neighbors.choose import COSTS, ROUNDS, connects_at_once
+from rapids_slink.neighbors.choose import COSTS, ROUNDS, connects
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.filter import (
     FLOAT32_EPSILON,
@@ -197,7 +197,7 @@ def is_worthwhile(search: Search, components: int, n: int, m: int) -> bool:
     """Return whether connecting the components of n points at once is possible and costs less than searching m rows."""
     if not search.joins or components > MAX_COMPONENTS or n > MAX_POINTS or forced().connect == "rounds":
         return False
-    return bool(forced().connect) or connects_at_once(components, n, m)
+    return bool(forced().connect) or connects(components, n, m, search.report) == "at_once"
 
 
 def connect_components(

@@ -53,7 +53,7 @@ from rapids_slink.dendrogram import build_linkage
 from rapids_slink.dendrogram import kernels as dendrogram_kernels
 from rapids_slink.forced import forced
 from rapids_slink.neighbors import DEFAULT_NEIGHBORS, estimate_search, neighbor_lists, prepare_search
-from rapids_slink.neighbors.choose import MAX_BLOCKS, PIVOT_PAIRS, block_rows, ends_lists, is_searched_by_tree
+from rapids_slink.neighbors.choose import block_rows, ends_lists, is_searched_by_tree, takes_blocks
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.pivots import candidates, deal_out, pivots_of, radius_of
 from rapids_slink.neighbors.task import ManyTilesError, NeighborLists, Search, SearchResult, SearchTask, golden_stride
@@ -372,7 +372,7 @@ def prepare_blocks(look: Look) -> Prepared | None:
         sample = device.asarray(np.sort(np.arange(min(n, SAMPLED_ROWS)) * golden_stride(n) % n))
         shares = sum(meets.sum(axis=1) for _, meets in meeting(values[sample])) / sample.size
         share = float((shares * shares).sum())
-    if not is_wanted and share + 2 * PIVOT_PAIRS * len(pivots) / n > MAX_BLOCKS:
+    if not takes_blocks(share, len(pivots), n, problem.d, look.report) and not is_wanted:
         return None
     look.report.count("neighbors", blocks=count, pairs_of_rows=int(share * n * n / 2))
 

@@ -3,7 +3,6 @@
 import copy
 import pickle
 from types import SimpleNamespace
-from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
@@ -17,7 +16,6 @@ from scipy.spatial.distance import pdist, squareform
 import rapids_slink
 from rapids_slink import DeviceMemoryError, SingleLinkage, deduplicate, fit
 from rapids_slink.metrics import get_metric
-from rapids_slink.neighbors import choose
 from rapids_slink.pipeline import estimate_fit
 from rapids_slink.points.output import on_device
 from rapids_slink.runtime.device import resolve, to_host
@@ -26,11 +24,10 @@ from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree import Problem, cpu
 
 
-@pytest.fixture(scope="module", autouse=True)
-def few_rows():
-    """Labels alone are made of few rows, too, although their tree takes less time."""
-    with patch.object(choose, "MIN_FRIENDS", 2):
-        yield
+@pytest.fixture(autouse=True)
+def few_rows(prescribe):
+    """Labels alone are made of few rows, too, although all pairs take less time."""
+    prescribe(tree="friends")
 
 
 METRICS = ["euclidean", "sqeuclidean", "cityblock", "chebyshev"]
@@ -218,12 +215,11 @@ def test_other_fits_make_the_tree(X, how, device):
     assert "n_clusters" in how or len(np.unique(to_host(model.labels_))) == model.n_clusters_
 
 
-def test_few_rows_have_their_tree():
-    X = np.random.default_rng(0).random((600, 2))
-    with patch.object(choose, "MIN_FRIENDS", 601):
-        assert fit(X, max_distance=0.1, device="cpu").report_["way"] == "pairs"
-    with patch.object(choose, "MIN_FRIENDS", 600):
-        assert fit(X, max_distance=0.1, device="cpu").report_["way"] == "friends"
+def test_few_rows_have_their_tree(prescribe):
+    prescribe(tree=None)
+    X = np.random.default_rng(0).random((257, 2))
+    assert fit(X[:256], max_distance=0.1, device="cpu").report_["way"] == "pairs"
+    assert fit(X, max_distance=0.1, device="cpu").report_["way"] == "friends"
 
 
 def test_engines_that_make_the_tree(device, monkeypatch):

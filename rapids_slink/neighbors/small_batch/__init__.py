@@ -12,6 +12,7 @@ import numpy as np
 
 from rapids_slink.forced import forced
 from rapids_slink.metrics import EUCLIDEAN, Metric
+from rapids_slink.neighbors.choose import is_worth_a_look
 from rapids_slink.neighbors.filter import (
     ROUND_UP,
     TINY,
@@ -41,9 +42,8 @@ QUERY_NUMBERS, CANDIDATE_NUMBERS = 4, 2  # of 32 bits
 STAGE_BYTES = PIPELINE_STAGES * TILE * (2 * PITCH + 4 * QUERY_NUMBERS)
 #: The float32 sums of norms add the error of this number of further features, and `UpperBound` counts it twice.
 SUM_FEATURES = 72
-#: The most products, weighted by their cost, for which this is faster than quantizing and ordering the points first. It
-#: is lower in up to three dimensions, where fp16 resolves too few distances and more queries fail.
-MAX_WORK, MAX_WORK_IN_SPACE = 4e11, 5e10
+#: In a plane a pair takes as long as one of this number of features: fp16 resolves few distances, and queries fail.
+PLANE_FEATURES = 2**12
 MIN_CAPABILITY = 80  # mma of fp16 with 16 features, and asynchronous copies
 MAX_SHARED_MEMORY = 97  # cudaDevAttrMaxSharedMemoryPerBlockOptin
 #: With more features `SUM_FEATURES` would be too small.
@@ -65,9 +65,8 @@ class SmallBatchSearch:
     @property
     def is_supported(self) -> bool:
         """Return whether the metric and the GPU are supported, and there are few enough queries."""
-        work = self.n * self.m * (max(self.d, STEP) + 2 * STEP)
-        few = work <= (MAX_WORK if self.d > 3 else MAX_WORK_IN_SPACE)
-        few = few if forced().search is None else forced().search == "few queries"
+        d, wanted = self.d if self.d > 2 else PLANE_FEATURES, forced().search
+        few = wanted == "few queries" if wanted else not is_worth_a_look(self.m, self.n, d, cuda())
         is_plain = self.metric.formula == "squared_euclidean" and self.metric.rows == "given"
         return few and self.d <= MAX_FEATURES and is_plain and self.fits_gpu
 

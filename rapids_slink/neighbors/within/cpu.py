@@ -11,7 +11,7 @@ import numpy as np
 
 from rapids_slink.forced import forced
 from rapids_slink.metrics import Metric
-from rapids_slink.neighbors.choose import COSTS
+from rapids_slink.neighbors.choose import COSTS, is_searched_by_tree, takes_all_pairs
 from rapids_slink.neighbors.exact import ExactPoints, formulas
 from rapids_slink.neighbors.exact.cpu import new_candidates, weigh
 from rapids_slink.neighbors.exact.formulas import POINTS, ROWS, new_tile
@@ -39,8 +39,6 @@ from rapids_slink.runtime.device import CPU, Array
 from rapids_slink.runtime.threads import chunks_for_cores, for_each_chunk, shares, workers
 
 SAMPLED_BALLS = 64  # the balls by which the share of leaves that a ball of the bound touches is estimated
-#: Fewer points than this have their distances computed: a tree or a filter would take longer to make.
-FEW_POINTS = 256
 #: Rows of a block of exact tiles; the least and the most rows of a part that searches a tree.
 BLOCK_ROWS, LEAST_TREE_ROWS, TREE_ROWS = 256, 2**11, 2**15
 #: One test serves several limits if at most one pair in `FEW_BETWEEN` is weighed.
@@ -52,12 +50,12 @@ MAX_RANKED = 256
 
 def prepare(values: Array, queries: Array, limit: float, metric: Metric) -> PairSearch:
     """Return the search of `within.prepare_pairs` on a CPU."""
-    d, wanted, cost = values.shape[1], forced().pairs, COSTS["cpu"]
-    is_few = len(values) < FEW_POINTS and not wanted
+    (n, d), wanted, cost = values.shape, forced().pairs, COSTS["cpu"]
+    is_few = takes_all_pairs(n * (n / 2 if queries is None else len(queries)), CPU) and not wanted
     may_have_tree = metric.boxes and d <= cost.low_features and values.dtype.kind == "f" and limit > -np.inf
     if may_have_tree and not is_few and wanted in (None, "tree"):
         search = TreePairs(values, queries, limit, metric)
-        if wanted or d <= cost.tree_features or search.touched_share() * cost.visit <= 1:
+        if wanted or is_searched_by_tree(n, d, metric, CPU) or search.touched_share() * cost.visit <= 1:
             return search
     tiles = in_tiles(values, queries, limit, metric, CPU)
     if tiles is not None:

@@ -15,7 +15,7 @@ import numpy as np
 from rapids_slink.forced import forced
 from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.bvh import BoxSearch
-from rapids_slink.neighbors.choose import COSTS, is_searched_by_tree
+from rapids_slink.neighbors.choose import COSTS, is_searched_by_tree, takes_all_pairs
 from rapids_slink.neighbors.exact import ExactPoints
 from rapids_slink.neighbors.exact.cuda import _distances_between, pair_distances
 from rapids_slink.neighbors.filter import choose_filter
@@ -31,8 +31,6 @@ from rapids_slink.runtime.threads import progress_bar, with_progress
 
 WITHIN = "neighbors/within/within.cu"
 THREADS = constant(WITHIN, "THREADS")
-#: Fewer points than this have their distances computed.
-FEW_POINTS = 1024
 #: A search has room for FIRST_ROOM pairs at first, and counts MOST_LIMITS limits at a time.
 FIRST_ROOM, MOST_LIMITS = 2**22, 4096
 #: A filter passes at most MOST_CANDIDATES pairs at a time, CANDIDATES_A_ROW for each row and LEAST_CANDIDATES at least;
@@ -60,8 +58,8 @@ def prepare(values: Array, queries: Array, limit: float, metric: Metric) -> Pair
     tiles = in_tiles(values, queries, limit, metric, device)
     if tiles is not None:
         return tiles
-    is_one, total = queries is None, n if queries is None else n + len(queries)
-    is_few = total < FEW_POINTS if wanted is None else wanted == "distances"
+    is_one, pairs = queries is None, n * (n / 2 if queries is None else len(queries))
+    is_few = takes_all_pairs(pairs, device) if wanted is None else wanted == "distances"
     may_rule_out = limit > -inf and (values.dtype.kind == "u" or metric.filter == "product")
     if may_rule_out and values.dtype.kind != "u":
         may_rule_out = bound_for_filter(metric, limit, values, *([] if is_one else [queries])) < inf
