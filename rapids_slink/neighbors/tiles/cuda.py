@@ -494,8 +494,8 @@ def append(
     into = Candidates(ids, plan.count, points.slots.rows)
     if len(plan.items):
         image, queries = (QuantizedPoints(part.y, None, None) for part in (points, rows))
-        products = Products(queries, len(plan.items), 1, (0, 0), points.slots.rows.size)
-        destination = Destination(into, plan.next_item, row_group, point_group, plan.items)
+        products = Products(queries, plan.items, points.slots.rows.size)
+        destination = Destination(into, plan.next_item, row_group, point_group)
         local = LocalTerms(lists.tiles, row_cell, points.slots.cell_of_tile, first_sums, least)
         append_survivors(products, image, _steps(points.centres.shape[1], fine), None, None, destination, local)
     return into

@@ -18,9 +18,11 @@ from rapids_slink.neighbors.filter import ProductFilter, QuantizedPoints, Scalin
 from rapids_slink.neighbors.filter.fused import (
     ATOM_STEPS,
     BLOCK_ROWS,
+    COUNTS,
     FP16_QUERIES,
     MAX_FEATURES,
     STEP_BYTES,
+    TIGHTEN,
     TILE,
     Destination,
     Fp16,
@@ -32,8 +34,8 @@ from rapids_slink.neighbors.filter.fused import (
     append_survivors,
     cheapest,
     fp16_keeps_bound,
-    item_splits,
     padded,
+    work_items,
 )
 from rapids_slink.neighbors.task import SearchTask, geometric_slices, golden_stride
 from rapids_slink.runtime.cuda import (
@@ -48,7 +50,6 @@ from rapids_slink.runtime.cuda import (
 )
 from rapids_slink.runtime.device import Array, Device
 
-COUNTS, TIGHTEN = (f"neighbors/filter/fused/{name}.cu" for name in ("counts", "tighten"))
 TIGHTEN_WARPS = constant(TIGHTEN, "WARPS")  # of a block
 
 
@@ -163,9 +164,8 @@ class ImageFilter(TileFilter):
         counts = cp.zeros(m + 1, cp.int32)  # and the next work item
         capacity = capacity or self.room * candidate_capacity(task.k)
         candidates = Candidates(cp.empty((m, capacity), cp.int32), counts[:m], self.order)
-        blocks, tiles = rows.half_norm.size // BLOCK_ROWS, (band.start // TILE, -(-band.stop // TILE))
-        last = min(band.stop, self.order.size)
-        products = Products(rows, blocks, item_splits(blocks, tiles[1] - tiles[0]), tiles, last)
+        items = work_items(rows.half_norm.size // BLOCK_ROWS, band.start // TILE, -(-band.stop // TILE))
+        products = Products(rows, items, min(band.stop, self.order.size))
         radii = self.radii(bound, rows.error, rows.half_norm.size)
         row_group, point_group = groups
         self._append(products, radii, Destination(candidates, counts[m:], row_group, point_group))
@@ -214,11 +214,9 @@ class ImageFilter(TileFilter):
         meet only those from it on, and offsets count from the first of these.
         """
         image = self.image()
-        all_tiles, tiles = image.half_norm.size // TILE, (2 * offsets.start, 2 * offsets.stop)
-        among = split // TILE, all_tiles - split // TILE
-        blocks = (split or image.half_norm.size) // BLOCK_ROWS
-        splits = item_splits(blocks, tiles[1] - tiles[0])
-        products = Products(image, blocks, splits, tiles, self.order.size, among)
+        begin, blocks = split // TILE, (split or image.half_norm.size) // BLOCK_ROWS
+        items = work_items(blocks, 2 * offsets.start, 2 * offsets.stop, begin, image.half_norm.size // TILE - begin)
+        products = Products(image, items, self.order.size)
         radii = self.radii(bound, image.error, image.half_norm.size)
         self._append(products, radii, Destination(into, cp.zeros(1, cp.int32)))
 
@@ -255,11 +253,11 @@ class ImageFilter(TileFilter):
         pairs. If pairs come `once`, and are counted if they are surely within, that number is the second result.
         """
         image, counts = self.image(), cp.zeros(3, cp.uint64)  # found, surely within, and the next work item
-        products = Products(image, len(items), 1, (0, 0), self.order.size)
+        products = Products(image, items, self.order.size)
         pairs = Candidates(cp.empty((3, capacity), cp.int32), counts[:1])
         component, numbers = components
         sure = once and thresholds.size > 1
-        into = Destination(pairs, counts[2:], component, self.order, items, thresholds, numbers, once, sure)
+        into = Destination(pairs, counts[2:], component, self.order, thresholds, numbers, once, sure)
         self._append(products, radii, into)
         n_found, surely, _ = (int(number) for number in counts.get())
         return (pairs.ids[:, :n_found], surely) if n_found <= capacity else None

@@ -68,6 +68,18 @@ extern "C" __global__ void count_overflowed(long long m, const int* __restrict__
     if (threadIdx.x % WARP == 0 && of_warp) atomicAdd(overflowed, of_warp);
 }
 
+// Work items of the fused filter: a range of tiles in `splits` parts for each block of rows. Unless n is 0, the range counts from a
+// block's own tile, modulo the n tiles from `begin` on, and may go on after the last of these.
+extern "C" __global__ void list_items(
+    long long items, int splits, int first, int last, int begin, int n, int4* __restrict__ item) {
+    long long i = thread_index();
+    if (i >= items) return;
+    int part = (last - first + splits - 1) / splits, at = first + i % splits * part, row_tile = i / splits * 2;
+    int size = min(part, last - at);
+    if (n) at = begin + (row_tile + at) % n;
+    item[i] = make_int4(row_tile, at, at + size, n);
+}
+
 // The largest error of each tile. A block a tile.
 extern "C" __global__ void largest_of_tiles(const float* __restrict__ error, float* __restrict__ tile_error) {
     put_largest(error[thread_index()], tile_error + blockIdx.x);
