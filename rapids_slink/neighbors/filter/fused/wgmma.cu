@@ -41,6 +41,9 @@ __device__ __forceinline__ void form_tile(
     wait_for_stage(ring, turn);
     begin_sums(sum, norms + turn % STAGES * COLUMNS, lane);
     if (RESIDENT_ATOMS) {
+        // All sums begin before the fence: otherwise ptxas adds a fence of its own, and may serialize wgmmas.
+#pragma unroll
+        for (int j = 0; j < 64; j++) asm volatile("" : IN_OUT(sum[j])::"memory");
 #pragma unroll
         for (int a = 0; a < RESIDENT_ATOMS; a++) {
             int s = (turn + a) % STAGES;
