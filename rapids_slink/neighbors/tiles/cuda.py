@@ -11,6 +11,7 @@ from rapids_slink.neighbors.exact.cuda import rerank as rerank
 from rapids_slink.neighbors.filter import QuantizedPoints, accumulation_bound
 from rapids_slink.neighbors.filter.fused import (
     ATOM_STEPS,
+    QUANTIZE,
     Destination,
     LocalTerms,
     Products,
@@ -414,8 +415,8 @@ def encode(
     atoms = -(-_steps(d, fine) // ATOM_STEPS)
     y, (error, length) = cp.empty(n * atoms * 64, cp.float16), cp.empty((2, n), cp.float32)
     launch(
-        ENCODE, "encode_slots", n * WARP, points, d, slots.rows, n, slots.cell_of_tile, origin, centres, scales,
-        -(-d // 16) * 16, fine, columns, atoms, ROUND_UP, TINY, y, error, length, options=_options(points),
+        QUANTIZE, "quantize", n * WARP, points, d, slots.rows, n, n, origin, 1, slots.cell_of_tile, centres, scales, 0,
+        ROUND_UP, TINY, 2 * -(-d // 16), atoms, WARP, fine, columns, y, length, error, options=_options(points),
     )  # fmt: skip
     return y, error, length
 

@@ -314,8 +314,8 @@ def quantize_rows(values: Array, scaling: Scaling, rows: Array, padded: int, ato
     lanes = min(WARP, power_of_two(8 * atoms or chunks))
     launch_blocks(
         QUANTIZE, "quantize", (-(-padded * lanes // (QUANTIZE_WARPS * WARP)),), QUANTIZE_WARPS * WARP, values, d, rows,
-        m, padded, scaling.centre, scaling.scale, shrink / 2, ROUND_UP, TINY, chunks, atoms, lanes, y, half_norm, error,
-        options=(value_option(values.dtype),),
+        m, padded, scaling.centre, scaling.scale, None, None, None, shrink / 2, ROUND_UP, TINY, chunks, atoms, lanes,
+        False, False, y, half_norm, error, options=(value_option(values.dtype),),
     )  # fmt: skip
     return QuantizedPoints(y, half_norm, error)
 
