@@ -17,6 +17,7 @@ from rapids_slink.neighbors.filter.fused import (
     Products,
     append_survivors,
     fp16_keeps_bound,
+    square_bound,
 )
 from rapids_slink.neighbors.task import SearchTask, golden_stride
 from rapids_slink.neighbors.tiles.order import (
@@ -62,8 +63,6 @@ RESIDENT = 4  # blocks of a multiprocessor that decide which marked tiles are ne
 CELLS_AT_ONCE = 16  # blocks that share the cells of a column of terms
 FEW = 4095  # numbers of a list that come to the host together with their count
 ITEM_TILES = 32  # of a work item
-MOST_UNIT = 2.0**100  # the largest unit in float32
-FLUSHED = 3 * 2.0**-126  # what float32 loses of a difference at most, since it has no denormal numbers here
 TERM_TYPES = "float32", "float32"
 
 
@@ -325,14 +324,10 @@ def bound_rows(
     (m, k), d = top.ids.shape, points.shape[1]
     size, entries = list_entries(k)
     warps = warps_that_fit(constant(BOUND, "BOUND_WARPS"), 12 * entries)
-    more, factor, error = exact.metric.surrogate_bound_terms(d)
-    if points.dtype == "float32":
-        unit = min(max(unit, 1 / MOST_UNIT), MOST_UNIT)
-        more += FLUSHED * d**0.5
-    square_bound = c_struct(unit, 1 / unit, more, factor, error)
     launch_blocks(
-        BOUND, "bound_rows", (-(-m // (warps * ROWS_A_WARP)),), warps * WARP, points, d, square_bound, rows, m,
-        candidates.ids, candidates.count, candidates.capacity, candidates.order, row_group, point_group, core, upper, k,
+        BOUND, "bound_rows", (-(-m // (warps * ROWS_A_WARP)),), warps * WARP, points, d,
+        square_bound(points, unit, exact.metric), rows, m, candidates.ids, candidates.count, candidates.capacity,
+        candidates.order, row_group, point_group, core, upper, k,
         size, alignment(points), top.ids, top.weights, options=_options(points), shared_memory=warps * 12 * entries,
     )  # fmt: skip
 

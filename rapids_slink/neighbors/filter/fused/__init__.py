@@ -208,6 +208,19 @@ def work_items(blocks: int, first: int, last: int, begin: int = 0, n: int = 0) -
     return items
 
 
+MOST_UNIT = 2.0**100  # the largest unit in float32
+FLUSHED = 3 * 2.0**-126  # what float32 loses of a difference at most, since it has no denormal numbers here
+
+
+def square_bound(points: Array, unit: float, metric: Metric) -> np.void:
+    """Return the `SquareBound` of measured.cuh, where points' differences are multiplied by a power of two, `unit`."""
+    more, factor, error = metric.surrogate_bound_terms(points.shape[1])
+    if points.dtype == "float32":
+        unit = min(max(unit, 1 / MOST_UNIT), MOST_UNIT)
+        more += FLUSHED * points.shape[1] ** 0.5
+    return c_struct(unit, 1 / unit, more, factor, error)
+
+
 def padded(n: int, size: int) -> int:
     """Return n, rounded up to a multiple of `size`."""
     return -(-n // size) * size

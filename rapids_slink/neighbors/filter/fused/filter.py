@@ -14,6 +14,7 @@ import numpy as np
 from rapids_slink.forced import forced
 from rapids_slink.metrics import WORD_BITS, Metric
 from rapids_slink.neighbors.exact import Candidates, ExactPoints, Groups, candidate_capacity
+from rapids_slink.neighbors.exact.cuda import alignment
 from rapids_slink.neighbors.filter import ProductFilter, QuantizedPoints, Scaling, TileFilter, radius_terms
 from rapids_slink.neighbors.filter.fused import (
     ATOM_STEPS,
@@ -35,6 +36,7 @@ from rapids_slink.neighbors.filter.fused import (
     cheapest,
     fp16_keeps_bound,
     padded,
+    square_bound,
     work_items,
 )
 from rapids_slink.neighbors.task import SearchTask, geometric_slices, golden_stride
@@ -397,12 +399,12 @@ class FusedFilter(ImageFilter, ProductFilter):
         image, n = self.image(), self.order.size
         check_arrays(self.encoding.sum_type, survivors.half_sq_dist)
         keys = max(4, power_of_two(-(-survivors.capacity // WARP)))  # few sizes, each of which is compiled
-        bound_of_distance = c_struct(self.scaling.scale, *self.metric.surrogate_bound_terms(self.n_features))
+        known = square_bound(self.points, self.scaling.scale, self.metric)
         int8 = int(self.encoding.sum_type == "int32")
         launch_blocks(
             TIGHTEN, "tighten", (-(-n // TIGHTEN_WARPS),), TIGHTEN_WARPS * WARP, n, k, survivors.capacity, self.points,
-            self.n_features, self.order, image.error, self.tile_error, self.largest_error, self.radius_struct,
-            bound_of_distance, self.missing, last, bound, survivors.ids, survivors.half_sq_dist, survivors.count,
+            self.n_features, self.order, image.error, self.tile_error, self.largest_error, self.radius_struct, known,
+            alignment(self.points), self.missing, last, bound, survivors.ids, survivors.half_sq_dist, survivors.count,
             options=(f"-DKEYS_PER_LANE={keys}", f"-DINT8={int8}", value_option(self.points.dtype)),
         )  # fmt: skip
 
