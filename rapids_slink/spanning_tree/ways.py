@@ -704,4 +704,4 @@ def _sources_of_fused_lists(problem: Problem, value: str, formula: tuple[str, ..
     yield from (("neighbors/exact/pair_distances.cu", *formula), source_of(fp16, between=True))
     if may_have_tiles(problem.n, d, problem.metric, problem.device):
         yield from (("neighbors/tiles/order.cu",), ("neighbors/tiles/encode.cu", value), ("neighbors/tiles/tiles.cu",))
-        yield from (("neighbors/tiles/bound.cu", value), source_of(fp16, local=True))
+        yield from (("neighbors/exact/rerank.cu", value, "-DMEASURED=1"), source_of(fp16, local=True))

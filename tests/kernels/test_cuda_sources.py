@@ -112,7 +112,7 @@ OPTIONS = {
     "items/rows.cu": ([("-DCOLUMN=int", VALUES[0])], [("-DCOLUMN=long long", VALUES[1])]),
     # `all_distances.cu` compiles in a tenth of the time: it has each formula, `rerank.cu` one of each kind.
     "neighbors/exact/rerank.cu": (
-        [BIT_OPTIONS[1], (VALUES[1], "-DFORMULA=hiercc"), (VALUES[1], "-DFORMULA=cosine")],
+        [BIT_OPTIONS[1], (VALUES[1], "-DFORMULA=hiercc"), (VALUES[1], "-DFORMULA=cosine"), (VALUES[0], "-DMEASURED=1")],
         [(PACKED,), *BIT_OPTIONS, *product_of(VALUES[:1], FORMULA_OPTIONS)],
     ),
     "neighbors/exact/pair_distances.cu": ([BIT_OPTIONS[1], (VALUES[1], "-DFORMULA=cosine")], [(PACKED,), *BIT_OPTIONS]),

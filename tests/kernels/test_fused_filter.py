@@ -262,6 +262,24 @@ def test_radii(m, metric, precise):
     np.testing.assert_array_equal(to_host(radii.by_tile), padded.reshape(-1, 128).max(axis=1))
 
 
+@pytest.mark.parametrize(
+    ("blocks", "first", "last", "begin", "n"),
+    [(1, 0, 1, 0, 0), (3, 5, 40, 0, 0), (20, 0, 9, 0, 40), (20, 30, 42, 0, 40), (9, 0, 4, 18, 4), (2, 7, 7, 0, 4)],
+)
+def test_work_items(blocks, first, last, begin, n, monkeypatch):
+    """Each block meets each tile of its range once, counted from its own or not."""
+    from rapids_slink.neighbors.filter import fused
+
+    monkeypatch.setattr(fused, "multiprocessors", lambda: 1)
+    met = []
+    for row_tile, start, end, more in to_host(fused.work_items(blocks, first, last, begin, n)).tolist():
+        assert more == n
+        met += [(row_tile, tile if not n or tile < begin + n else tile - n) for tile in range(start, end)]
+    own = [(row_tile, tile) for row_tile in range(0, 2 * blocks, 2) for tile in range(first, last)]
+    expected = [(row, begin + (row + tile) % n) for row, tile in own] if n else own
+    assert sorted(met) == sorted(expected)
+
+
 # ------------------------------------------------------------------------------------------- the symmetric pass
 
 

@@ -119,7 +119,7 @@ def append_survivors(launch, atoms, sum_type, y_type):
     image = QuantizedPoints(xp.zeros(n * atoms, y_type), xp.zeros(n, sum_type), xp.zeros(n, "float32"))
     radii = launch.Radii(xp.zeros(n, "float32"), xp.zeros(n // launch.TILE, "float32"))
     survivors = launch.Survivors(xp.zeros((n, 5), "int32"), xp.zeros(n, "int32"), None, xp.zeros((n, 5), sum_type))
-    products = launch.Products(image, 4, 100, (0, 8), n, (0, 8))
+    products = launch.Products(image, launch.work_items(4, 0, 8, 0, 8), n)
     into = launch.Destination(survivors, xp.zeros(1, "int32"))
     launch.append_survivors(products, image, 4 * atoms - 3, radii, radii.by_tile, into)
 

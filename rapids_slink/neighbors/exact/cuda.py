@@ -68,11 +68,13 @@ def rerank(
     core: Array = None,
     *,
     more_than: int = 0,
+    known: Any = None,
 ) -> None:
     """Merge the candidates of some rows into their lists; see `exact.cpu.rerank`.
 
     `groups` are the rows' and the points', if there are any: candidates of a row's own group are passed over. Rows
-    with at most `more_than` candidates are left as they are; the buffers of the others are emptied.
+    with at most `more_than` candidates are left as they are; the buffers of the others are emptied. If a `SquareBound`
+    is `known`, upper bounds take the place of the candidates' weights.
     """
     m = rows.size
     row_group, point_group = groups or (None, None)
@@ -81,7 +83,7 @@ def rerank(
         candidates.ids, candidates.count, more_than, rows_a_warp, candidates.capacity, candidates.order, row_group,
         point_group, core, upper,
     )  # fmt: skip
-    _merge(exact, rows, 1, rows_a_warp, offers, top)
+    _merge(exact, rows, 1, rows_a_warp, offers, top, known)
 
 
 def scan(exact: ExactPoints, rows: Array, groups: Groups, upper: Array, k: int, core: Array = None) -> TopLists:
@@ -101,14 +103,23 @@ def scan(exact: ExactPoints, rows: Array, groups: Groups, upper: Array, k: int, 
     return top
 
 
-def _merge(exact: ExactPoints, rows: Array, parts: int, rows_a_warp: int, offers: tuple, top: TopLists) -> None:
+#: The `SquareBound` of a kernel that takes exact distances.
+NO_BOUND = c_struct(*[0.0] * 5)
+
+
+def _merge(
+    exact: ExactPoints, rows: Array, parts: int, rows_a_warp: int, offers: tuple, top: TopLists, known: Any = None
+) -> None:
     """Start `rerank` of the rows, each with `parts` lists, of these `offers`; a warp has `rows_a_warp` lists."""
     queries, points = exact.queries, exact.points
     itemsize, (n, d), (lists, k) = points.dtype.itemsize, points.shape, top.ids.shape
-    layout, warps, bytes_a_warp = _warp_scratch(k, d, itemsize, alignment(points))
+    features, options = d, _options(points, exact.metric)
+    if known is not None:
+        features, options = 0, (value_option(points.dtype), "-DMEASURED=1")
+    layout, warps, bytes_a_warp = _warp_scratch(k, features, itemsize, alignment(points))
     launch_blocks(
         RERANK, "rerank", (-(-lists // (warps * rows_a_warp)),), warps * WARP, queries, points, d, rows, lists, parts,
-        n, *offers, layout, top.ids, top.weights, top.overflowed, options=_options(points, exact.metric),
+        n, *offers, layout, NO_BOUND if known is None else known, top.ids, top.weights, top.overflowed, options=options,
         shared_memory=warps * bytes_a_warp,
     )  # fmt: skip
 

@@ -18,42 +18,64 @@ union Chunk {
 };
 
 // The fp16 points, `lanes` of a warp a row: z = scale (x - centre) in float64, y its rounding, and what bounds the rounding. Rows `rows`
-// of `values` (all in order if it is null) go to rows 0.. of y, which have `chunks` times 8 features or, with `atoms`, are an
-// image for fused/pass.cuh, whose half norms are negated.
+// of `values` (all in order if it is null, none where it is -1) go to rows 0.. of y, which have `chunks` times 8 features or, with
+// `atoms`, are an image for fused/pass.cuh, whose half norms are negated.
 // `half_shrink` is (1 - eta) / 2 with all slack, `round_up` and `tiny` are `ROUND_UP` and `TINY` of filter/__init__.py.
 // Rows from m to `padded` are zeros with an infinite half norm.
+//
+// If tiles are of cells, each cell has a centre, counted from that of all, and a scale; half norms are how long rows are at most. Sums
+// of squares err by (d + 2) 2^-53 of themselves, which `round_up` covers.
+//
+// `fine`: z is the sum of two numbers of fp16, the second the rounding of what is left. A row has them `chunks` apart as (first,
+// second, first), a column as (first, first, second): the product lacks that of the second ones alone. No second one is longer than
+// 2^-10 of the longest row of its cell, so that a column takes 2^-10 of the length of its own for an error.
 extern "C" __global__ void quantize(
     const VALUE* __restrict__ values, int d, const int* __restrict__ rows, long long m, long long padded,
-    const double* __restrict__ centre, double scale, double half_shrink, double round_up, double tiny,
-    int chunks, int atoms, int lanes, uint4* __restrict__ y, float* __restrict__ half_norm, float* __restrict__ error) {
-    long long r = thread_index() / lanes;
-    int lane = threadIdx.x % lanes;
-    bool real = r < m;
-    const VALUE* x = values + (real ? (size_t)(rows ? rows[r] : r) * d : 0);
-    int in_tile = r % TILE, width = r >= padded ? 0 : atoms ? atoms * ATOM : chunks;
-    double norm = 0, moved = 0, length = 0;
-    bool aligned = d * sizeof(VALUE) % 16 == 0 && (size_t)values % 16 == 0;
+    const double* __restrict__ centre, double scale, const int* __restrict__ cell_of_tile, const double* __restrict__ centres,
+    const double* __restrict__ scales, double half_shrink, double round_up, double tiny, int chunks, int atoms, int lanes, bool fine,
+    bool columns, uint4* __restrict__ y, float* __restrict__ half_norm, float* __restrict__ error) {
+    long long r = thread_index() / lanes, row = r < m ? rows ? rows[r] : r : -1;
+    int lane = threadIdx.x % lanes, cell = cell_of_tile && r < m ? cell_of_tile[r / TILE] : 0;
+    bool real = row >= 0, aligned = d * sizeof(VALUE) % 16 == 0 && (size_t)values % 16 == 0;
+    const VALUE* x = values + (real ? (size_t)row * d : 0);
+    const double* own = centres ? centres + (size_t)cell * d : nullptr;
+    int width = r >= padded ? 0 : atoms ? atoms * ATOM : chunks;
+    if (scales) scale = scales[cell];
+    double norm = 0, moved = 0, length = 0, second = 0;
+    auto put = [&](int c, uint4 chunk) { y[atoms ? place_in_image(r, c, atoms) : r * width + c] = chunk; };
     for (int c = lane; c < width; c += lanes) {
-        Chunk out;
+        Chunk out, rest;
         VALUE loaded[CHUNK];
         load_features(x, c * CHUNK, real ? d : 0, aligned, loaded);
+#pragma unroll
         for (int e = 0; e < CHUNK; e++) {
             int f = c * CHUNK + e;
-            double z = real && f < d ? times(minus(widen(loaded[e]), centre[f]), scale) : 0;
+            double z = real && f < d ? minus(widen(loaded[e]), centre[f]) : 0;
+            if (own && f < d) z = real ? minus(z, own[f]) : 0;
+            z = times(z, scale);
             out.half[e] = to_half((float)z);
-            double rounded = from_half(out.half[e]), off = rounded - z;
+            double rounded = from_half(out.half[e]);
+            if (fine) {
+                rest.half[e] = to_half((float)(z - rounded));
+                double left = from_half(rest.half[e]);
+                rounded += left, second += left * left;
+            }
+            double off = rounded - z;
             norm += rounded * rounded, moved += off * off, length += z * z;
         }
-        size_t at = r * width + c;
-        if (atoms) at = ((r / TILE * atoms + c / ATOM) * TILE + in_tile) * ATOM + (c % ATOM ^ (in_tile & 7));
-        y[at] = out.bits;
+        if (!fine || c < chunks || c >= 3 * chunks) put(c, out.bits);
+        if (fine && c < chunks)
+            put(c + chunks, columns ? out.bits : rest.bits), put(c + 2 * chunks, columns ? rest.bits : out.bits);
     }
-    for (int step = lanes / 2; step; step /= 2)
-        for (double* sum : {&norm, &moved, &length}) *sum += __shfl_xor_sync(ALL_LANES, *sum, step);
+    auto sum_of_lanes = [&](double& sum) {
+        for (int step = lanes / 2; step; step /= 2) sum += __shfl_xor_sync(ALL_LANES, sum, step);
+    };
+    sum_of_lanes(norm), sum_of_lanes(moved), sum_of_lanes(length), sum_of_lanes(second);
     if (lane || r >= padded) return;
     float half = real ? (float)(norm * half_shrink) : 1.0f / 0.0f;
-    half_norm[r] = atoms ? -half : half;
-    error[r] = real ? (float)((sqrt(moved) + sqrt(length) * 0x1p-52) * round_up + tiny) : 0;
+    half_norm[r] = scales ? (float)(sqrt(norm) * round_up) : atoms ? -half : half;
+    double off = sqrt(moved) + sqrt(length) * 0x1p-52 + (columns ? sqrt(second) * 0x1p-10 : 0);
+    error[r] = real ? (float)(off * round_up + tiny) : 0;
 }
 
 // The Walsh-Hadamard transform of a warp's values, times the root of 32.
@@ -79,7 +101,7 @@ extern "C" __global__ void quantize_int8(
     int* __restrict__ half_norm, float* __restrict__ error, float* __restrict__ z_out) {
     extern __shared__ __align__(16) float buffers[];
     long long r = (long long)blockIdx.x * (blockDim.x / WARP) + threadIdx.x / WARP;
-    int lane = threadIdx.x % WARP, in_tile = r % TILE, norm = 0;
+    int lane = threadIdx.x % WARP, norm = 0;
     if (r >= padded) return;
     bool real = r < m;
     float *from = buffers + threadIdx.x / WARP * 2 * width, *to = from + width;
@@ -111,8 +133,7 @@ extern "C" __global__ void quantize_int8(
             double off = rounded - value;
             out = out << 8 | rounded & 255, norm += rounded * rounded, moved += off * off, length += value * value;
         }
-        size_t chunk = ((r / TILE * atoms + c / ATOM) * TILE + in_tile) * ATOM + (c % ATOM ^ (in_tile & 7));
-        y[chunk * WORDS + w % WORDS] = out;
+        y[place_in_image(r, c, atoms) * WORDS + w % WORDS] = out;
     }
     norm = warp_sum(norm), moved = warp_sum(moved), length = warp_sum(length);
     if (lane) return;

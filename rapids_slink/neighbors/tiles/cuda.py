@@ -1,26 +1,27 @@
 """Tiles on a GPU: launchers of the sources in this folder, and of the fused filter's kernel."""
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import cupy as cp
 import numpy as np
 
-from rapids_slink.neighbors.exact import Candidates, ExactPoints, Groups, TopLists
-from rapids_slink.neighbors.exact.cuda import alignment, list_entries
+from rapids_slink.neighbors.exact import Candidates, ExactPoints, Groups
 from rapids_slink.neighbors.exact.cuda import rerank as rerank
 from rapids_slink.neighbors.filter import QuantizedPoints, accumulation_bound
 from rapids_slink.neighbors.filter.fused import (
     ATOM_STEPS,
+    QUANTIZE,
     Destination,
     LocalTerms,
     Products,
     append_survivors,
     fp16_keeps_bound,
+    square_bound,
 )
 from rapids_slink.neighbors.task import SearchTask, golden_stride
 from rapids_slink.neighbors.tiles.order import (
     BLOCK,
-    BOUND,
     ENCODE,
     ORDER,
     ROUND_UP,
@@ -48,7 +49,6 @@ from rapids_slink.runtime.cuda import (
     launch_blocks,
     multiprocessors,
     value_option,
-    warps_that_fit,
 )
 from rapids_slink.runtime.device import Array
 
@@ -56,13 +56,10 @@ CUT_THREADS, MOST_CUTS = constant(ORDER, "THREADS"), 1024  # threads of a block 
 LEVELS, CHECKED = 64, 8  # the most levels of the tree, and after how many levels the host asks whether there are more
 MARK_THREADS = 256
 GROUP = constant(TILES, "GROUP")  # coordinates that are looked at together
-ROWS_A_WARP = constant(BOUND, "ROWS_A_WARP")  # rows that a warp bounds
 RESIDENT = 4  # blocks of a multiprocessor that decide which marked tiles are near
 CELLS_AT_ONCE = 16  # blocks that share the cells of a column of terms
 FEW = 4095  # numbers of a list that come to the host together with their count
 ITEM_TILES = 32  # of a work item
-MOST_UNIT = 2.0**100  # the largest unit in float32
-FLUSHED = 3 * 2.0**-126  # what float32 loses of a difference at most, since it has no denormal numbers here
 TERM_TYPES = "float32", "float32"
 
 
@@ -305,35 +302,14 @@ def sample_lists(lists: Lists, points: Array, rows: Rows, point_group: Array, id
     return into
 
 
-def bound_rows(
-    exact: ExactPoints,
-    points: Array,
-    unit: float,
-    rows: Array,
-    candidates: Candidates,
-    groups: Groups | None,
-    upper: Array,
-    top: TopLists,
-    core: Array = None,
-) -> None:
-    """Merge what candidates weigh at most into the lists of rows, and tighten their bounds: see `tiles.cpu.bound_rows`.
+def bound_rows(exact: ExactPoints, points: Array, unit: float, *more: Any) -> None:
+    """Merge upper bounds of candidates' weights into the lists of rows, and tighten their bounds.
 
-    Distances are computed in float32, from differences times a power of two, `unit`, and are rounded up.
+    See `tiles.cpu.bound_rows`. Distances are computed in float32, from differences times a power of two, `unit`, and
+    are rounded up.
     """
-    row_group, point_group = groups or (None, None)
-    (m, k), d = top.ids.shape, points.shape[1]
-    size, entries = list_entries(k)
-    warps = warps_that_fit(constant(BOUND, "BOUND_WARPS"), 12 * entries)
-    more, factor, error = exact.metric.surrogate_bound_terms(d)
-    if points.dtype == "float32":
-        unit = min(max(unit, 1 / MOST_UNIT), MOST_UNIT)
-        more += FLUSHED * d**0.5
-    square_bound = c_struct(unit, 1 / unit, more, factor, error)
-    launch_blocks(
-        BOUND, "bound_rows", (-(-m // (warps * ROWS_A_WARP)),), warps * WARP, points, d, square_bound, rows, m,
-        candidates.ids, candidates.count, candidates.capacity, candidates.order, row_group, point_group, core, upper, k,
-        size, alignment(points), top.ids, top.weights, options=_options(points), shared_memory=warps * 12 * entries,
-    )  # fmt: skip
+    exact = replace(exact, queries=points, points=points)
+    rerank(exact, *more, known=square_bound(points, unit, exact.metric))
 
 
 def centred(points: Array, rows: Array, origin: Array) -> tuple[Array, Array]:
@@ -414,8 +390,8 @@ def encode(
     atoms = -(-_steps(d, fine) // ATOM_STEPS)
     y, (error, length) = cp.empty(n * atoms * 64, cp.float16), cp.empty((2, n), cp.float32)
     launch(
-        ENCODE, "encode_slots", n * WARP, points, d, slots.rows, n, slots.cell_of_tile, origin, centres, scales,
-        -(-d // 16) * 16, fine, columns, atoms, ROUND_UP, TINY, y, error, length, options=_options(points),
+        QUANTIZE, "quantize", n * WARP, points, d, slots.rows, n, n, origin, 1, slots.cell_of_tile, centres, scales, 0,
+        ROUND_UP, TINY, 2 * -(-d // 16), atoms, WARP, fine, columns, y, length, error, options=_options(points),
     )  # fmt: skip
     return y, error, length
 
@@ -494,8 +470,8 @@ def append(
     into = Candidates(ids, plan.count, points.slots.rows)
     if len(plan.items):
         image, queries = (QuantizedPoints(part.y, None, None) for part in (points, rows))
-        products = Products(queries, len(plan.items), 1, (0, 0), points.slots.rows.size)
-        destination = Destination(into, plan.next_item, row_group, point_group, plan.items)
+        products = Products(queries, plan.items, points.slots.rows.size)
+        destination = Destination(into, plan.next_item, row_group, point_group)
         local = LocalTerms(lists.tiles, row_cell, points.slots.cell_of_tile, first_sums, least)
         append_survivors(products, image, _steps(points.centres.shape[1], fine), None, None, destination, local)
     return into

@@ -1,7 +1,6 @@
 // What reads the points themselves: their places, the centres of cells, and images about them. __init__.py and order.py have the
 // proofs.
 #include "neighbors/exact/formulas.cuh"
-#include "neighbors/filter/fp16.cuh"
 #include "neighbors/tiles/sizes.cuh"
 #include "runtime/include/atomics.cuh"
 #include "runtime/include/threads.cuh"
@@ -10,7 +9,6 @@
 #define VALUE float
 #endif
 
-constexpr int CHUNK = 8, ATOM = 8;  // features of fp16 in 16 bytes, and chunks of an atom
 constexpr int PLACE_ROWS = 2;       // whose places a warp finds: they share what it reads of the axes
 constexpr int CENTRE_POINTS = 32;   // of a cell: its centre is their mean
 constexpr int SAMPLE_WARPS = 32, MEDIAN_SAMPLE = 127;  // of a block that centres columns of a sample; rows of a median
@@ -178,46 +176,4 @@ extern "C" __global__ void find_largest_differences(
     }
     most = block_max(most);
     if (threadIdx.x == 0) atomic_max(largest + cell, most);
-}
-
-// Rows in slots as an image of fp16 (fused/pass.cuh): differences times the cell's scale, zeros where a slot is empty; how far rounding
-// moved each, and how long it is, at most. A warp a slot. Sums of squares err by (d + 2) 2^-53 of themselves, which `up` covers.
-//
-// `fine`: z is the sum of two numbers of fp16, the second the rounding of what is left. A row has them `width` features apart as
-// (first, second, first), a column as (first, first, second): the product lacks that of the second ones alone. No second one is longer
-// than 2^-10 of the longest row of its cell, so that a column takes 2^-10 of the length of its own for an error.
-extern "C" __global__ void encode_slots(
-    const VALUE* __restrict__ points, int d, const int* __restrict__ slots, long long n, const int* __restrict__ cell_of_tile,
-    const double* __restrict__ origin, const double* __restrict__ centres, const double* __restrict__ scales, int width, bool fine,
-    bool columns, int atoms, double up, double tiny, u16* __restrict__ y, float* __restrict__ error, float* __restrict__ length) {
-    long long s = thread_index() / WARP;
-    if (s >= n) return;
-    int row = slots[s], lane = threadIdx.x % WARP, cell = cell_of_tile[s / TILE];
-    const VALUE* x = points + (size_t)max(row, 0) * d;
-    const double* centre = centres + (size_t)cell * d;
-    double scale = scales[cell], moved = 0, size = 0, square = 0, second = 0;
-    auto put = [&](int c, u16 value) {
-        int chunk = c / CHUNK, in_tile = s % TILE;
-        size_t at = ((s / TILE * atoms + chunk / ATOM) * TILE + in_tile) * ATOM + (chunk % ATOM ^ (in_tile & 7));
-        y[at * CHUNK + c % CHUNK] = value;
-    };
-    for (int f = lane; f < atoms * ATOM * CHUNK; f += WARP) {
-        double z = row >= 0 && f < d ? times(difference(x[f], origin[f], centre[f]), scale) : 0;
-        u16 first = to_half((float)z);
-        double rounded = from_half(first);
-        if (!fine) put(f, first);
-        else if (f < width) {
-            u16 rest = to_half((float)(z - rounded));
-            double left = from_half(rest);
-            put(f, first), put(f + width, columns ? first : rest), put(f + 2 * width, columns ? rest : first);
-            rounded += left, second += left * left;
-        } else if (f >= 3 * width) put(f, 0);
-        double off = rounded - z;
-        size += rounded * rounded, moved += off * off, square += z * z;
-    }
-    size = warp_sum(size), moved = warp_sum(moved), square = warp_sum(square), second = warp_sum(second);
-    if (lane) return;
-    double off = sqrt(moved) + sqrt(square) * 0x1p-52 + (columns ? sqrt(second) * 0x1p-10 : 0);
-    error[s] = row >= 0 ? (float)(off * up + tiny) : 0;
-    length[s] = (float)(sqrt(size) * up);
 }

@@ -37,7 +37,7 @@ from rapids_slink.runtime.device import Array, Device, half, to_host
 #: The kernels of a device, in `cpu` or `cuda`.
 kernels = partial(half, package=__package__)
 #: The sources of the folder's kernels.
-ORDER, TILES, ENCODE, BOUND = (f"neighbors/tiles/{name}.cu" for name in ("order", "tiles", "encode", "bound"))
+ORDER, TILES, ENCODE = (f"neighbors/tiles/{name}.cu" for name in ("order", "tiles", "encode"))
 #: Slots of a tile of points, and of a block of rows.
 TILE, BLOCK = constant(TILES, "TILE"), constant(TILES, "BLOCK")
 #: The least number of slots of a cell. With many points cells are larger: there are at most about `MOST_CELLS`, since

@@ -54,6 +54,7 @@ from rapids_slink.runtime.cuda import (
     check_arrays,
     constant,
     cuda_kernel,
+    launch,
     launch_blocks,
     multiprocessors,
     power_of_two,
@@ -63,8 +64,7 @@ from rapids_slink.runtime.cuda import (
 from rapids_slink.runtime.device import Array, Device, cuda, current_gpu
 from rapids_slink.runtime.memory import outside_pool
 
-FUSED = "neighbors/filter/fused/"
-MMA, WGMMA = FUSED + "mma.cu", FUSED + "wgmma.cu"
+MMA, WGMMA, COUNTS, TIGHTEN = (f"neighbors/filter/fused/{name}.cu" for name in ("mma", "wgmma", "counts", "tighten"))
 BLOCK_ROWS, TILE = constant(MMA, "ROWS"), constant(MMA, "COLUMNS")  # rows of a work item, points of a tile
 ATOM_STEPS, STEP_BYTES = 4, 32  # tensor core instructions that an atom of features takes, and a row's bytes in each
 PIECE_BYTES, NORM_BYTES = constant(MMA, "PIECE_BYTES"), 4 * TILE  # of a tile's rows of one atom; of half norms
@@ -119,13 +119,8 @@ class Products:
     """Which products a launch forms."""
 
     rows: QuantizedPoints  # an image
-    blocks: int  # the number of blocks of rows, or of the work items that are given
-    splits: int  # the number of work items into which each block is divided
-    #: the first tile of points and the one after the last; in a symmetric pass counted from the block's own
-    tiles: tuple[int, int]
+    items: Array  # (m, 4) int32, the work items: see pass.cuh
     n_points: int  # points from this number on are padding
-    #: in a symmetric pass, the first tile that a block's own number is counted from, and the number of tiles
-    among: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True)
@@ -136,8 +131,7 @@ class Destination:
     next_item: Array  # int: the work item that the next block takes, less the number of blocks; 0 at first
     row_group: Array = None  # int32, exclusion ids by position; between components the rows' components
     point_group: Array = None  # the same for the points; between components the order
-    items: Array = None  # (m, 4) int32: the work items between components
-    thresholds: Array = None  # float32: what is added to the rows' radii, by component pair
+    thresholds: Array = None  # float32, between components: what is added to the rows' radii, by component pair
     pair_numbers: Array = None  # (K, K) int32, for tiles of several components: the numbers of the components' pairs
     once: bool = False  # whether a pair of positions comes once
     counts_sure: bool = False  # whether pairs surely within are counted, after the number of pairs
@@ -185,31 +179,46 @@ def append_survivors(
         check_arrays("int32", local.tiles, local.row_cell, local.point_cell)
         check_arrays("float32", local.begins, local.thresholds)
     types = image.half_norm is not None and image.half_norm.dtype == cp.int32, image.y.dtype == cp.uint8
-    is_between = into.items is not None and local is None
-    kind = half_sq_dist is not None, is_between, local is not None, into.counts_sure, *types
+    kind = half_sq_dist is not None, into.thresholds is not None, local is not None, into.counts_sure, *types
     body = _compiled(steps, kind, is_hopper(), current_gpu())
     table = into.pair_numbers
     pairs = (np.uint64(0), int(into.once)) if table is None else (np.uint64(table.data.ptr), len(table))
     addresses = [np.uint64(0)] * 5 if local is None else [np.uint64(part.data.ptr) for part in local]
     sizes = (0, 0) if local is None else (local.thresholds.shape[1], local.begins.shape[1])
-    items = products.blocks * products.splits * (BLOCK_ROWS // body.rows)
+    grid = (min(len(products.items) * (BLOCK_ROWS // body.rows), body.blocks * multiprocessors()),)
     launch_blocks(
-        body.source, "append_survivors", (min(items, body.blocks * multiprocessors()),), body.threads, rows.y, image.y,
-        image.half_norm, -(-steps // ATOM_STEPS), products.blocks, products.splits, *products.tiles,
-        c_struct(*products.among), products.n_points, rows.half_norm, radii.by_row, radii.by_tile, tile_error,
-        into.row_group, into.point_group, survivors.capacity, survivors.ids, *bits, into.items, into.thresholds,
-        c_struct(*pairs), c_struct(*addresses, *map(np.int64, sizes)), options=body.options, shared_memory=body.shared,
+        body.source, "append_survivors", grid, body.threads, rows.y, image.y, image.half_norm, -(-steps // ATOM_STEPS),
+        products.items, len(products.items), products.n_points, rows.half_norm, radii.by_row, radii.by_tile, tile_error,
+        into.row_group, into.point_group, survivors.capacity, survivors.ids, *bits, into.thresholds, c_struct(*pairs),
+        c_struct(*addresses, *map(np.int64, sizes)), options=body.options, shared_memory=body.shared,
     )  # fmt: skip
 
 
-def item_splits(blocks: int, tiles: int) -> int:
-    """Return the number of work items into which a band's tiles are divided for each block of rows.
+def work_items(blocks: int, first: int, last: int, begin: int = 0, n: int = 0) -> Array:
+    """Return work items of blocks of rows with a range of tiles, (m, 4) int32; see `list_items` in tighten.cu.
 
     Some blocks have several times the work of others, since in an order by bounds points that are near to many come
     together. There are enough items to balance that: each goes to the multiprocessor that is ready first.
     """
+    tiles = last - first
     by_work = min(tiles // MIN_ITEM_TILES, -(-WORK_ITEMS_PER_SM * multiprocessors() // max(1, blocks)))
-    return max(1, -(-tiles // MAX_ITEM_TILES), by_work)
+    splits = max(1, -(-tiles // MAX_ITEM_TILES), by_work)
+    items = cp.empty((blocks * splits, 4), cp.int32)
+    launch(TIGHTEN, "list_items", len(items), len(items), splits, first, last, begin, n, items)
+    return items
+
+
+MOST_UNIT = 2.0**100  # the largest unit in float32
+FLUSHED = 3 * 2.0**-126  # what float32 loses of a difference at most, since it has no denormal numbers here
+
+
+def square_bound(points: Array, unit: float, metric: Metric) -> np.void:
+    """Return the `SquareBound` of measured.cuh, where points' differences are multiplied by a power of two, `unit`."""
+    more, factor, error = metric.surrogate_bound_terms(points.shape[1])
+    if points.dtype == "float32":
+        unit = min(max(unit, 1 / MOST_UNIT), MOST_UNIT)
+        more += FLUSHED * points.shape[1] ** 0.5
+    return c_struct(unit, 1 / unit, more, factor, error)
 
 
 def padded(n: int, size: int) -> int:
@@ -318,8 +327,8 @@ def quantize_rows(values: Array, scaling: Scaling, rows: Array, padded: int, ato
     lanes = min(WARP, power_of_two(8 * atoms or chunks))
     launch_blocks(
         QUANTIZE, "quantize", (-(-padded * lanes // (QUANTIZE_WARPS * WARP)),), QUANTIZE_WARPS * WARP, values, d, rows,
-        m, padded, scaling.centre, scaling.scale, shrink / 2, ROUND_UP, TINY, chunks, atoms, lanes, y, half_norm, error,
-        options=(value_option(values.dtype),),
+        m, padded, scaling.centre, scaling.scale, None, None, None, shrink / 2, ROUND_UP, TINY, chunks, atoms, lanes,
+        False, False, y, half_norm, error, options=(value_option(values.dtype),),
     )  # fmt: skip
     return QuantizedPoints(y, half_norm, error)
 
@@ -506,5 +515,7 @@ def _fp16_keeps_bound(_hopper: bool, _gpu: int) -> bool:
         none = Radii(cp.zeros(BLOCK_ROWS, cp.float32), cp.zeros(BLOCK_ROWS // TILE, cp.float32))
         candidates = Candidates(cp.empty((m, n), cp.int32), cp.zeros(m, cp.int32))
         into = Destination(candidates, cp.zeros(1, cp.int32))
-        append_survivors(Products(rows, 1, 1, (0, 1), n), points, TRIED_STEPS, none, none.by_tile, into)
+        append_survivors(
+            Products(rows, cp.asarray([[0, 0, 1, 0]], cp.int32), n), points, TRIED_STEPS, none, none.by_tile, into
+        )
         return trial.is_passed(candidates.ids.get(), candidates.count.get())

@@ -41,8 +41,7 @@ extern "C" __global__ void put_bits(
     auto word_at = [&](int i) { return r < m && i < d - 1 ? x[i] : 0; };
     for (int c = lane; c < atoms * ATOM; c += WARP) {
         Chunk chunk{{word_at(2 * c), word_at(2 * c + 1)}};
-        long long piece = r / TILE * atoms + c / ATOM, row = r % TILE;
-        image[(piece * TILE + row) * ATOM + (c % ATOM ^ row % ATOM)] = chunk;
+        image[place_in_image(r, c, atoms)] = chunk;
         count += __popcll(chunk.bits[0]) + __popcll(chunk.bits[1]);
     }
     count = warp_sum(count);

@@ -14,13 +14,16 @@ import numpy as np
 from rapids_slink.forced import forced
 from rapids_slink.metrics import WORD_BITS, Metric
 from rapids_slink.neighbors.exact import Candidates, ExactPoints, Groups, candidate_capacity
+from rapids_slink.neighbors.exact.cuda import alignment
 from rapids_slink.neighbors.filter import ProductFilter, QuantizedPoints, Scaling, TileFilter, radius_terms
 from rapids_slink.neighbors.filter.fused import (
     ATOM_STEPS,
     BLOCK_ROWS,
+    COUNTS,
     FP16_QUERIES,
     MAX_FEATURES,
     STEP_BYTES,
+    TIGHTEN,
     TILE,
     Destination,
     Fp16,
@@ -32,8 +35,9 @@ from rapids_slink.neighbors.filter.fused import (
     append_survivors,
     cheapest,
     fp16_keeps_bound,
-    item_splits,
     padded,
+    square_bound,
+    work_items,
 )
 from rapids_slink.neighbors.task import SearchTask, geometric_slices, golden_stride
 from rapids_slink.runtime.cuda import (
@@ -48,7 +52,6 @@ from rapids_slink.runtime.cuda import (
 )
 from rapids_slink.runtime.device import Array, Device
 
-COUNTS, TIGHTEN = (f"neighbors/filter/fused/{name}.cu" for name in ("counts", "tighten"))
 TIGHTEN_WARPS = constant(TIGHTEN, "WARPS")  # of a block
 
 
@@ -163,9 +166,8 @@ class ImageFilter(TileFilter):
         counts = cp.zeros(m + 1, cp.int32)  # and the next work item
         capacity = capacity or self.room * candidate_capacity(task.k)
         candidates = Candidates(cp.empty((m, capacity), cp.int32), counts[:m], self.order)
-        blocks, tiles = rows.half_norm.size // BLOCK_ROWS, (band.start // TILE, -(-band.stop // TILE))
-        last = min(band.stop, self.order.size)
-        products = Products(rows, blocks, item_splits(blocks, tiles[1] - tiles[0]), tiles, last)
+        items = work_items(rows.half_norm.size // BLOCK_ROWS, band.start // TILE, -(-band.stop // TILE))
+        products = Products(rows, items, min(band.stop, self.order.size))
         radii = self.radii(bound, rows.error, rows.half_norm.size)
         row_group, point_group = groups
         self._append(products, radii, Destination(candidates, counts[m:], row_group, point_group))
@@ -214,11 +216,9 @@ class ImageFilter(TileFilter):
         meet only those from it on, and offsets count from the first of these.
         """
         image = self.image()
-        all_tiles, tiles = image.half_norm.size // TILE, (2 * offsets.start, 2 * offsets.stop)
-        among = split // TILE, all_tiles - split // TILE
-        blocks = (split or image.half_norm.size) // BLOCK_ROWS
-        splits = item_splits(blocks, tiles[1] - tiles[0])
-        products = Products(image, blocks, splits, tiles, self.order.size, among)
+        begin, blocks = split // TILE, (split or image.half_norm.size) // BLOCK_ROWS
+        items = work_items(blocks, 2 * offsets.start, 2 * offsets.stop, begin, image.half_norm.size // TILE - begin)
+        products = Products(image, items, self.order.size)
         radii = self.radii(bound, image.error, image.half_norm.size)
         self._append(products, radii, Destination(into, cp.zeros(1, cp.int32)))
 
@@ -255,11 +255,11 @@ class ImageFilter(TileFilter):
         pairs. If pairs come `once`, and are counted if they are surely within, that number is the second result.
         """
         image, counts = self.image(), cp.zeros(3, cp.uint64)  # found, surely within, and the next work item
-        products = Products(image, len(items), 1, (0, 0), self.order.size)
+        products = Products(image, items, self.order.size)
         pairs = Candidates(cp.empty((3, capacity), cp.int32), counts[:1])
         component, numbers = components
         sure = once and thresholds.size > 1
-        into = Destination(pairs, counts[2:], component, self.order, items, thresholds, numbers, once, sure)
+        into = Destination(pairs, counts[2:], component, self.order, thresholds, numbers, once, sure)
         self._append(products, radii, into)
         n_found, surely, _ = (int(number) for number in counts.get())
         return (pairs.ids[:, :n_found], surely) if n_found <= capacity else None
@@ -399,12 +399,12 @@ class FusedFilter(ImageFilter, ProductFilter):
         image, n = self.image(), self.order.size
         check_arrays(self.encoding.sum_type, survivors.half_sq_dist)
         keys = max(4, power_of_two(-(-survivors.capacity // WARP)))  # few sizes, each of which is compiled
-        bound_of_distance = c_struct(self.scaling.scale, *self.metric.surrogate_bound_terms(self.n_features))
+        known = square_bound(self.points, self.scaling.scale, self.metric)
         int8 = int(self.encoding.sum_type == "int32")
         launch_blocks(
             TIGHTEN, "tighten", (-(-n // TIGHTEN_WARPS),), TIGHTEN_WARPS * WARP, n, k, survivors.capacity, self.points,
-            self.n_features, self.order, image.error, self.tile_error, self.largest_error, self.radius_struct,
-            bound_of_distance, self.missing, last, bound, survivors.ids, survivors.half_sq_dist, survivors.count,
+            self.n_features, self.order, image.error, self.tile_error, self.largest_error, self.radius_struct, known,
+            alignment(self.points), self.missing, last, bound, survivors.ids, survivors.half_sq_dist, survivors.count,
             options=(f"-DKEYS_PER_LANE={keys}", f"-DINT8={int8}", value_option(self.points.dtype)),
         )  # fmt: skip
 

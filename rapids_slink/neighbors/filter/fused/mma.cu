@@ -25,10 +25,10 @@ template <int BYTES> __device__ __forceinline__ void copy_bytes(char* to, const 
 // See pass.cuh.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) append_survivors(
     const char* __restrict__ rows, const char* __restrict__ columns, const sum_t* __restrict__ column_norm, int atoms,
-    int blocks, int splits, int first_tile, int last_tile, ColumnTiles among, u32 n_columns, const sum_t* __restrict__ half_norm,
+    const int4* __restrict__ given, int items, u32 n_columns, const sum_t* __restrict__ half_norm,
     const radius_t* __restrict__ radius, const radius_t* __restrict__ tile_radius, const float* __restrict__ tile_error,
     const int* __restrict__ row_group, const int* __restrict__ column_group, int capacity, int* __restrict__ out,
-    u32* __restrict__ half_sq_dist, u32* count, int* next_item, const int4* __restrict__ given,
+    u32* __restrict__ half_sq_dist, u32* count, int* next_item,
     const float* __restrict__ threshold, const PairTable pairs, const LocalTerms local) {
     extern __shared__ __align__(128) char shared[];
     constexpr int STAGE_BYTES = STAGE_PIECES * PIECE_BYTES + NORM_BYTES, PARTS = ROWS / (BLOCK_TILES * COLUMNS);
@@ -37,9 +37,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) append_survivors(
     __shared__ int next;
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     Survivors survivors{queues[warp], out, half_sq_dist, count, row_group, column_group, radius, tile_error,
-                        threshold, pairs, among, capacity, lane, 0, 0, 0};
-    for (int taken = blockIdx.x; taken < blocks * splits * PARTS; taken = next) {
-        WorkItem item(taken / PARTS, splits, first_tile, last_tile, given, local);
+                        threshold, pairs, capacity, lane, 0, 0, 0};
+    for (int taken = blockIdx.x; taken < items * PARTS; taken = next) {
+        WorkItem item(given[taken / PARTS], n_columns, local);
         const sum_t* norms = LOCAL ? (const sum_t*)local.begin + (u64)local.row_cell[item.row_tile] * local.columns : column_norm;
         int row_tile = item.row_tile + taken % PARTS * BLOCK_TILES;
         survivors.first_row = row_tile * COLUMNS + warp * 32;
@@ -47,27 +47,28 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) append_survivors(
 #pragma unroll
         for (int s = 0; s < 2; s++)
             strips[s].load(survivors.first_row + 16 * s, lane, half_norm, radius, tile_error,
-                           BETWEEN_COMPONENTS ? threshold[item.component_pair] : 0, threshold);
+                           BETWEEN_COMPONENTS ? threshold[item.more] : 0, threshold);
         const char* own = rows + (u64)row_tile * atoms * PIECE_BYTES;
         if (RESIDENT_ATOMS) copy_bytes<RESIDENT_ATOMS * BLOCK_TILES * PIECE_BYTES>(resident, own);
-        int turns = (item.last - item.first) * atoms, loaded = 0, tile_loaded = item.tile(item.first, among), atom_loaded = 0, number = item.first;
+        int turns = (item.last - item.first) * atoms, loaded = 0, atom_loaded = 0, number = item.first;
         auto load = [&] {  // the piece, or pieces, that come next
             if (loaded < turns) {
                 char* stage = stages + loaded % STAGES * STAGE_BYTES;
-                u64 t = tile_loaded;
+                u64 t = item.tile(number);
                 copy_bytes<PIECE_BYTES>(stage, columns + (t * atoms + atom_loaded) * PIECE_BYTES);
                 if (!RESIDENT_ATOMS)
                     for (int g = 0; g < BLOCK_TILES; g++)
                         copy_bytes<PIECE_BYTES>(stage + (1 + g) * PIECE_BYTES, own + (g * atoms + atom_loaded) * PIECE_BYTES);
                 if (!atom_loaded) copy_bytes<NORM_BYTES>(stage + STAGE_PIECES * PIECE_BYTES, (const char*)(norms + t * COLUMNS));
-                if (++atom_loaded == atoms) atom_loaded = 0, tile_loaded = item.next(tile_loaded, ++number, among);
+                if (++atom_loaded == atoms) atom_loaded = 0, number++;
             }
             loaded++;
             commit_copies();
         };
         for (int s = 0; s < AHEAD; s++) load();
         int turn = 0;
-        for (int i = item.first, t = item.tile(i, among); i < item.last; i++, t = item.next(t, i, among)) {
+        for (int i = item.first; i < item.last; i++) {
+            int t = item.tile(i);
             sum_t sum[2][64];
             for (int a = 0; a < (RESIDENT_ATOMS ? RESIDENT_ATOMS : atoms); a++, turn++) {
                 wait_for_copies<AHEAD ? AHEAD - 1 : 0>();
@@ -86,7 +87,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) append_survivors(
             TileTerms tile;
             tile.load(t, lane, radius, tile_radius, tile_error);
             if (LOCAL) tile.load_thresholds(local.thresholds(t, survivors.first_row), lane);
-            bool both = for_columns(i, blocks, among);
+            bool both = item.for_columns(t);
 #pragma unroll
             for (int s = 0; s < 2; s++) {
                 TileTest test = strips[s].test_of(tile, both, threshold, s);
@@ -99,7 +100,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) append_survivors(
         __syncthreads();
         if (threadIdx.x == 0) {
             bool full = BETWEEN_COMPONENTS && *(volatile u64*)count > capacity;
-            next = full ? blocks * splits * PARTS : gridDim.x + atomicAdd(next_item, 1);
+            next = full ? items * PARTS : gridDim.x + atomicAdd(next_item, 1);
         }
         __syncthreads();
     }

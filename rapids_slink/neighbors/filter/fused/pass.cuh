@@ -9,7 +9,7 @@
 //
 // An image holds tiles of 128 rows; a tile is `atoms` pieces, a piece 128 rows of 128 bytes, the eight 16-byte chunks of row r
 // stored at chunk ^ (r & 7): the 128-byte swizzle that wgmma's descriptors expect, in which ldmatrix has no bank conflicts
-// either. A work item is 256 rows and a range of column tiles.
+// either. A work item is the tile at which 256 rows begin, the first tile of columns, the one after the last, and one number more.
 //
 // INT8: features are signed bytes and their sums exact. With h the half of a squared norm, rounded down, a pair within the bound
 // has 2 product = |y_i|^2 + |y_j|^2 - distance^2 >= 2 h_i + 2 h_j - 2 (radius_i + E)^2, and so passes the test with the square
@@ -19,21 +19,19 @@
 // rows' pieces fit into shared memory and stay there; with 0 a stage carries a piece of the rows as well.
 //
 // `append_survivors` appends j to row i's candidates for every pair that passes; `count` goes on past `capacity`. Pairs of one
-// exclusion id are left out if column_group, which goes by position like the columns, is given. A block of rows has `splits` work
-// items, each with its share of the columns. `next_item` is zero at first.
+// exclusion id are left out if column_group, which goes by position like the columns, is given. `next_item` is zero at first.
 //
-// SYMMETRIC: rows and columns are of one image. A block's tiles of columns are counted from its own, modulo those of `among`:
-// all or, if the pairs within each of two parts are known, the second part; the rows are the first then. A pair is formed once
-// and tested for both, for the columns' sake with tile_radius, the largest of their tile's radii, first; i is appended to j's
-// candidates as well, and only the row itself is left out. `half_sq_dist` gets half_norm_i - (product - half_norm_j).
+// SYMMETRIC: rows and columns are of one image. A work item's range goes on, after the last tile, with the first of as many tiles as its
+// last number says: all or, if the pairs within each of two parts are known, those of the second part; the rows are the first then. A
+// pair is formed once and tested for both, for the columns' sake with tile_radius, the largest of their tile's radii, first; i is
+// appended to j's candidates as well, and only the row itself is left out. `half_sq_dist` gets half_norm_i - (product - half_norm_j).
 //
 // BITS: features are bits, the sums are INT8's and count those that are set in both rows, and half norms are 0. In place of a
 // radius each row has a line, whose value at the other's number of ones is the slack: counts.cu says why. Errors are numbers of
 // ones, negated, of which the largest in the other's tile is taken.
 //
-// BETWEEN_COMPONENTS: the work items are `given`, `blocks` of them, as the tile at which the rows begin, the first tile of
-// columns and the one after the last, and their component pair, whose `threshold` is added to the rows' radii, except to lines of
-// BITS. Both are points by `column_group`, of which one that is in a block again, right behind itself, only fills it up. `out` has three rows of
+// BETWEEN_COMPONENTS: a work item's last number is that of its component pair, whose `threshold` is added to the rows' radii, except
+// to lines of BITS. Both are points by `column_group`, of which one that is in a block again, right behind itself, only fills it up. `out` has three rows of
 // `capacity`: the points of each pair and its component pair. `count` is of 64 bits; once it is above `capacity` no more items
 // are started. If `row_group` is given, it has the component at each position, of several in a tile: an item's threshold is the
 // largest of their pairs, and what passes is tested again with that of its own pair, by `pairs`, the earlier point as the row.
@@ -43,9 +41,8 @@
 // filled up; tile_radius has each tile's largest half norm. Where points may meet themselves or come again, the later position is
 // the column.
 //
-// LOCAL: rows and columns are of cells, each with a centre and a scale of its own (tiles/__init__.py). The work items are `given`,
-// `blocks` of them, as the tile at which the rows begin and a range of a list of tiles of columns. Sums begin at, and are compared
-// with, what `local` has for a row's and a column's cell.
+// LOCAL: rows and columns are of cells, each with a centre and a scale of its own (tiles/__init__.py). A work item has a range of a list
+// of tiles of columns. Sums begin at, and are compared with, what `local` has for a row's and a column's cell.
 #pragma once
 #include "neighbors/filter/fused/image.cuh"
 #include "runtime/include/copies.cuh"
@@ -100,9 +97,3 @@ __device__ __forceinline__ void begin_sums(sum_t (&sum)[64], const sum_t* half_n
 
 #include "neighbors/filter/fused/survivors.cuh"
 #include "neighbors/filter/fused/tile_test.cuh"
-
-// Whether the pairs of a block with the i-th tile from its own number are tested for the columns as well. Among all points the
-// pairs of offset 0 and of half the blocks, if that is whole, are formed by both blocks.
-__device__ __forceinline__ bool for_columns(int i, int blocks, ColumnTiles among) {
-    return SYMMETRIC && (among.first || (i >= 2 && i / 2 * 2 != blocks));
-}

@@ -43,25 +43,24 @@ struct Memory {
 // Copies the pieces of every work item's tiles into the ring, by one thread. It begins with the item of the block's own
 // number; the others go to whichever block is ready, counted by `next_item`.
 __device__ __forceinline__ void produce(
-    Ring& ring, const Memory& memory, const char* rows, const char* columns, const sum_t* column_norm, int atoms, int blocks,
-    int splits, int first_tile, int last_tile, ColumnTiles among, int capacity, const u32* count, int* next_item,
-    const int4* given, const LocalTerms& local) {
-    u32 turn = 0, items = 0;  // stages used, items done
-    for (int i = blockIdx.x;; i = gridDim.x + atomicAdd(next_item, 1), items++) {
-        int slot = items % SLOTS;
-        if (items >= SLOTS) barrier_wait(ring.item_empty + slot, (items / SLOTS + 1) & 1);
-        if (BETWEEN_COMPONENTS && *(volatile u64*)count > capacity) i = blocks * splits * PARTS;
+    Ring& ring, const Memory& memory, const char* rows, const char* columns, const sum_t* column_norm, int atoms,
+    const int4* given, int items, u32 n_columns, int capacity, const u32* count, int* next_item, const LocalTerms& local) {
+    u32 turn = 0, begun = 0;  // stages used, items begun
+    for (int i = blockIdx.x;; i = gridDim.x + atomicAdd(next_item, 1), begun++) {
+        int slot = begun % SLOTS;
+        if (begun >= SLOTS) barrier_wait(ring.item_empty + slot, (begun / SLOTS + 1) & 1);
+        if (BETWEEN_COMPONENTS && *(volatile u64*)count > capacity) i = items * PARTS;
         atomicExch(ring.item + slot, i);
-        bool done = i >= blocks * splits * PARTS;
+        bool done = i >= items * PARTS;
         barrier_expect(ring.item_full + slot, done ? 0 : RESIDENT_BYTES);
         if (done) return;
-        WorkItem item(i / PARTS, splits, first_tile, last_tile, given, local);
+        WorkItem item(given[i / PARTS], n_columns, local);
         const sum_t* norms = LOCAL ? (const sum_t*)local.begin + (u64)local.row_cell[item.row_tile] * local.columns : column_norm;
         int row_tile = item.row_tile + i % PARTS * BLOCK_TILES;
         const char* own = rows + (u64)row_tile * atoms * PIECE_BYTES;
         if (RESIDENT_ATOMS) bulk_copy(memory.resident + slot * RESIDENT_BYTES, own, RESIDENT_BYTES, ring.item_full + slot);
         for (int i = item.first; i < item.last; i++) {
-            u64 t = item.tile(i, among);
+            u64 t = item.tile(i);
             const float* thresholds = LOCAL ? local.thresholds(t, row_tile * COLUMNS) : nullptr;
             for (int a = 0; a < atoms; a++, turn++) {
                 int s = turn % STAGES;

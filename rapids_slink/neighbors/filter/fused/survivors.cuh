@@ -1,10 +1,5 @@
 // The work items of a block, and the pairs that pass their test.
 
-// The tiles that a symmetric pass counts its columns among: `n` from `first` on.
-struct ColumnTiles {
-    int first, n;
-};
-
 // Lists of tiles, and the terms of products between cells: `begin` by cells of rows and columns, `threshold` by cells of columns and
 // rows.
 struct LocalTerms {
@@ -23,30 +18,19 @@ struct PairTable {
     int n;
 };
 
-// A work item: the tile at which its rows begin, and its range of column tiles; `tile` maps these to tiles of the image.
+// A work item: the first tile of its rows, its range of column tiles, or of the list of these, and one number more: see pass.cuh.
 struct WorkItem {
-    int row_tile, first, last, component_pair;
+    int row_tile, first, last, more, tiles;
     const int* list;
-    __device__ WorkItem(int item, int splits, int first_tile, int last_tile, const int4* given, const LocalTerms& local) {
-        list = local.list;
-        if (BETWEEN_COMPONENTS || LOCAL) {
-            int4 of = given[item];
-            row_tile = of.x, first = of.y, last = of.z, component_pair = of.w;
-            return;
-        }
-        int share = (last_tile - first_tile + splits - 1) / splits;
-        row_tile = item / splits * (ROWS / COLUMNS);
-        first = first_tile + item % splits * share;
-        last = min(first + share, last_tile);
-    }
-    __device__ int tile(int t, ColumnTiles among) const {
-        if (LOCAL) return list[min(t, last - 1)];
-        return SYMMETRIC ? among.first + (t + row_tile) % among.n : t;
-    }
-    // The tile after this one, which is that of number t.
-    __device__ int next(int tile, int t, ColumnTiles among) const {
-        if (LOCAL) return this->tile(t, among);
-        return SYMMETRIC && tile + 1 == among.first + among.n ? among.first : tile + 1;
+    __device__ WorkItem(int4 given, u32 n_columns, const LocalTerms& local)
+        : row_tile(given.x), first(given.y), last(given.z), more(given.w), tiles((n_columns + ROWS - 1) / ROWS * (ROWS / COLUMNS)),
+          list(local.list) {}
+    __device__ int tile(int t) const { return LOCAL ? list[t] : SYMMETRIC && t >= tiles ? t - more : t; }
+    // Whether the pairs with a tile are tested for the columns as well. Among all points those of a block with itself, and with the
+    // block that is half of all ahead, are formed by both blocks.
+    __device__ bool for_columns(int tile) const {
+        int ahead = abs(tile / (ROWS / COLUMNS) - row_tile / (ROWS / COLUMNS));
+        return SYMMETRIC && (more < tiles || (ahead && 2 * ahead * (ROWS / COLUMNS) != tiles));
     }
 };
 
@@ -90,7 +74,6 @@ struct Survivors {
     const radius_t* radius;
     const float *tile_error, *threshold;
     PairTable pairs;
-    ColumnTiles among;
     int capacity, lane;
     u32 queued, first_row;  // in the queue, and of the warp
     u32 sure;               // COUNT: this thread's pairs of the item that are surely within
@@ -157,9 +140,9 @@ struct Survivors {
         __syncwarp();
         u32 place = survivor, half = survivor >> 32, in_item = place & (1u << COLUMN_BITS) - 1;
         u32 row = first_row + (place >> COLUMN_BITS & 31);
-        u32 column = item.tile(item.first + in_item / COLUMNS, among) * COLUMNS + in_item % COLUMNS;
+        u32 column = item.tile(item.first + in_item / COLUMNS) * COLUMNS + in_item % COLUMNS;
         sum_t value = (sum_t&)half;
-        if (BETWEEN_COMPONENTS) return put_pairs(lane < n, row, column, value, item.component_pair);
+        if (BETWEEN_COMPONENTS) return put_pairs(lane < n, row, column, value, item.more);
         if (!SYMMETRIC && lane < n && column_group && column_group[column] == row_group[row]) return;
         if (lane >= n) return;
         if (!SYMMETRIC || value <= rounded(slack_of(radius[row], tile_error[column / COLUMNS]))) put(row, column, half);

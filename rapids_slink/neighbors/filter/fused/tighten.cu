@@ -3,6 +3,7 @@
 // KEYS_PER_LANE times the lanes of a warp is at least the capacity for a row's survivors.
 #include "neighbors/exact/formulas.cuh"
 #include "neighbors/filter/fused/image.cuh"
+#include "neighbors/filter/measured.cuh"
 #include "neighbors/filter/radius.cuh"
 #include "neighbors/filter/upper_bound.cuh"
 #include "ordering.cuh"
@@ -29,6 +30,7 @@ __device__ __forceinline__ int key_of(float half) { return __float_as_int(fmaxf(
 __device__ __forceinline__ float half_of(int key) { return __int_as_float(key); }
 #endif
 
+constexpr double INFINITE = 1.0 / 0.0;
 constexpr int WARPS = 2;  // of a block
 constexpr float SIMILAR = 4;  // keys are squared distances
 // Keys that are closer count as equal: by a row's scaled bound, squared, and by spacings of float32.
@@ -68,19 +70,22 @@ extern "C" __global__ void count_overflowed(long long m, const int* __restrict__
     if (threadIdx.x % WARP == 0 && of_warp) atomicAdd(overflowed, of_warp);
 }
 
+// Work items of the fused filter: a range of tiles in `splits` parts for each block of rows. Unless n is 0, the range counts from a
+// block's own tile, modulo the n tiles from `begin` on, and may go on after the last of these.
+extern "C" __global__ void list_items(
+    long long items, int splits, int first, int last, int begin, int n, int4* __restrict__ item) {
+    long long i = thread_index();
+    if (i >= items) return;
+    int part = (last - first + splits - 1) / splits, at = first + i % splits * part, row_tile = i / splits * 2;
+    int size = min(part, last - at);
+    if (n) at = begin + (row_tile + at) % n;
+    item[i] = make_int4(row_tile, at, at + size, n);
+}
+
 // The largest error of each tile. A block a tile.
 extern "C" __global__ void largest_of_tiles(const float* __restrict__ error, float* __restrict__ tile_error) {
     put_largest(error[thread_index()], tile_error + blockIdx.x);
 }
-
-// An upper bound of a surrogate distance by the points' distance times `scale`, a power of two: `Metric.surrogate_bound_terms`.
-struct SurrogateBound {
-    double scale, more, factor, error;
-    __device__ double of(float distance) const {
-        double longer = (double)distance / scale + more;
-        return longer * longer * factor + error;
-    }
-};
 
 // The radii of m rows with these bounds and errors, if there are any; 0 for the rows after them. A block a tile.
 extern "C" __global__ void radius_of_rows(
@@ -91,61 +96,29 @@ extern "C" __global__ void radius_of_rows(
     put_largest(of_row[r], of_tile + blockIdx.x);
 }
 
-// Eight lanes measure a distance, so that a warp measures four at a time.
-constexpr int MEASURING = 8;
-
-// The distance of two points times `scale`, rounded up, by MEASURING lanes in float32. A difference is off by 2^-24 of itself, a
-// square by twice as much more, a lane's sum and that of the lanes by d / 8 + 3 roundings; underflow loses less than 2^-126 of
-// each square. `in_float32`: differences are formed in float32, and the scale is so small that underflow, 3 * 2^-126 of values,
-// loses less than 2^-62.5 of each.
-__device__ __forceinline__ float distance_bound(
-    const VALUE* x, const VALUE* y, int d, double scale, bool in_float32, int lane) {
-    float sum = 0;
-    if (in_float32) {
-        float float_scale = scale;
-#pragma unroll 4
-        for (int f = lane % MEASURING; f < d / 4; f += MEASURING) {
-            float4 a = ((const float4*)x)[f], b = ((const float4*)y)[f];
-            for (float difference : {a.x - b.x, a.y - b.y, a.z - b.z, a.w - b.w})
-                difference *= float_scale, sum += difference * difference;
-        }
-    } else
-        for (int f = lane % MEASURING; f < d; f += MEASURING) {
-            float difference = times(minus(widen(x[f]), widen(y[f])), scale);
-            sum += difference * difference;
-        }
-    for (int step = MEASURING / 2; step; step /= 2) sum += __shfl_xor_sync(ALL_LANES, sum, step);
-    return sqrtf(sum + d * 0x1p-124f) * (1 + (d / MEASURING + 12) * 0x1p-24f) + sqrtf(d) * 0x1p-62f;
-}
-
-// A row of which a warp measures survivors, four at a time, by their slots.
+// A row of which a warp measures survivors by their slots.
 struct MeasuredRow {
     const VALUE *points, *x;
     const int *order, *ids;
     sum_t* half_sq_dist;
-    int d, lane;
-    double scale;
-    bool in_float32;
-    float unit;  // of the image, in which halves are, by those of distances times `scale`
-    int* slots;  // of shared memory, up to 2 * WARP
+    int d, lane, alignment;
+    const SquareBound& known;
+    double scale, inverse;  // of halves in the image, by squares, and the converse
+    int* slots;    // of shared memory, up to 2 * WARP
     int waiting;
-    float farthest;
+    double farthest;  // its square
 
-    // The half of a squared distance, rounded up, and what a distance with that half is at most.
-    __device__ __forceinline__ int half(float distance) const {
-        float root = distance * unit * 0.70710678f;
-        return fminf(root * root * (1 + 0x1p-20f) + 1, 0x1p30f);
-    }
-    __device__ __forceinline__ float distance(int half) const {
-        return half < 1 << 30 ? sqrtf(half) * (1.4142136f / unit) * (1 + 0x1p-20f) : __int_as_float(0x7f800000);
-    }
+    // The half that stands for a square, rounded up, and what a square with that half is at most.
+    __device__ __forceinline__ int half(double square) const { return fmin(square * scale * (1 + 0x1p-20) + 1, 0x1p30); }
+    __device__ __forceinline__ double square(int half) const { return half < 1 << 30 ? half * inverse * (1 + 0x1p-20) : INFINITE; }
     __device__ __forceinline__ void measure(int n) {
-        for (int s = lane / MEASURING; s - lane / MEASURING < n; s += WARP / MEASURING) {
-            int slot = slots[waiting - n + min(s, n - 1)];
-            float distance = distance_bound(x, points + (size_t)order[ids[slot]] * d, d, scale, in_float32, lane);
-            farthest = fmaxf(farthest, distance);
+        for (int s = lane; s - lane < n; s += WARP) {
+            int slot = s < n ? slots[waiting - n + s] : -1;
+            double square = square_at_most(x, points, d, known, slot < 0 ? -1 : order[ids[slot]], alignment);
+            if (slot < 0) continue;
+            farthest = fmax(farthest, square);
 #if INT8
-            if (lane % MEASURING == 0) half_sq_dist[slot] = -2 - half(distance);
+            if (square < INFINITE) half_sq_dist[slot] = -2 - half(square);  // else a difference has overflowed
 #endif
         }
         waiting -= n;
@@ -165,10 +138,10 @@ struct MeasuredRow {
 // keeps the survivors that may be within it. Half a squared distance exceeds the half by at most `moved`: if that and the errors
 // are small, halves bound the farthest. Otherwise its distance is measured, once. `last`: all that is kept is measured as well. A
 // row with more than `capacity` survivors, some of which are lost, keeps all. A warp a row.
-extern "C" __global__ void __launch_bounds__(WARPS * WARP) tighten(
+extern "C" __global__ void __launch_bounds__(WARPS * WARP, 16) tighten(
     int m, int k, int capacity, const VALUE* __restrict__ points, int d, const int* __restrict__ order,
     const float* __restrict__ error, const float* __restrict__ tile_error, const float* __restrict__ largest_error,
-    const FilterRadius radius, const SurrogateBound known, float moved, bool last, double* __restrict__ bound,
+    const FilterRadius radius, const SquareBound known, int alignment, float moved, bool last, double* __restrict__ bound,
     int* __restrict__ ids, sum_t* __restrict__ half_sq_dist, int* __restrict__ count) {
     int lane = threadIdx.x % WARP, i = blockIdx.x * WARPS + threadIdx.x / WARP;
     if (i >= m || count[i] < k) return;
@@ -184,20 +157,20 @@ extern "C" __global__ void __launch_bounds__(WARPS * WARP) tighten(
     // Points are read only if the bound is likely to come down.
     bool by_halves = root * root <= 1.005f * half_cut, measures = !by_halves && half_cut < LIKELY * scaled * scaled;
     __shared__ int slots[WARPS][2 * WARP];
-    bool in_float32 = sizeof(VALUE) == sizeof(float) && d % 4 == 0 && (size_t)points % sizeof(float4) == 0 &&
-                      known.scale >= 0x1p-120 && known.scale <= 0x1p60;
-    MeasuredRow row{points, points + (size_t)order[i] * d, order, ids, half_sq_dist, d, lane, known.scale, in_float32,
-                    (float)(radius.scale / known.scale), slots[threadIdx.x / WARP], 0, 0};
-    if (by_halves) row.farthest = root * (1.4142136 * known.scale / radius.scale);
+    double ratio = radius.scale * known.inverse, converse = known.unit / radius.scale;
+    MeasuredRow row{points, points + (size_t)order[i] * d, order, ids, half_sq_dist, d, lane, alignment, known, ratio * ratio / 2,
+                    2 * converse * converse, slots[threadIdx.x / WARP], 0, 0};
+    if (by_halves) row.farthest = (double)root * root * row.inverse * (1 + 0x1p-40);
     for (int s = lane; measures && s - lane < n; s += WARP) {
         sum_t half = s < n ? half_sq_dist[s] : 0;
         bool is_near = s < n && key_of(half) <= cut;
-        if (is_near && is_measured(half)) row.farthest = fmaxf(row.farthest, row.distance(key_of(half)));
+        if (is_near && is_measured(half)) row.farthest = fmax(row.farthest, row.square(key_of(half)));
         row.add(is_near && !is_measured(half), s, s - lane + WARP >= n);
     }
-    double within = by_halves || measures ? fmin(own, known.of(warp_max<float>(row.farthest))) : own;
+    double within = by_halves || measures ? fmin(own, known.of(warp_max(row.farthest))) : own;
     float threshold = radius.of(within, own_error), exact = radius.of(within, 0);
-    float measured_threshold = exact * exact * (1 + (d / MEASURING + 24) * 0x1p-21f) + 2;  // above how far measuring rounds up
+    // Above how far measuring rounds up.
+    float measured_threshold = exact * exact * (1 + (d / MEASURING + 24) * 0x1p-21f) + 2 + row.scale * d * 0x1p-124;
     if (lane == 0) bound[i] = within;
     if (overflowed) return;
     for (int s = lane; INT8 && last && s - lane < n; s += WARP) {

@@ -41,6 +41,9 @@ __device__ __forceinline__ void form_tile(
     wait_for_stage(ring, turn);
     begin_sums(sum, norms + turn % STAGES * COLUMNS, lane);
     if (RESIDENT_ATOMS) {
+        // All sums begin before the fence: otherwise ptxas adds a fence of its own, and may serialize wgmmas.
+#pragma unroll
+        for (int j = 0; j < 64; j++) asm volatile("" : IN_OUT(sum[j])::"memory");
 #pragma unroll
         for (int a = 0; a < RESIDENT_ATOMS; a++) {
             int s = (turn + a) % STAGES;
@@ -76,10 +79,10 @@ __device__ __forceinline__ void form_tile(
 // See pass.cuh.
 extern "C" __global__ void __launch_bounds__(THREADS, 1) append_survivors(
     const char* __restrict__ rows, const char* __restrict__ columns, const sum_t* __restrict__ column_norm, int atoms,
-    int blocks, int splits, int first_tile, int last_tile, ColumnTiles among, u32 n_columns, const sum_t* __restrict__ half_norm,
+    const int4* __restrict__ given, int items, u32 n_columns, const sum_t* __restrict__ half_norm,
     const radius_t* __restrict__ radius, const radius_t* __restrict__ tile_radius, const float* __restrict__ tile_error,
     const int* __restrict__ row_group, const int* __restrict__ column_group, int capacity, int* __restrict__ out,
-    u32* __restrict__ half_sq_dist, u32* count, int* next_item, const int4* __restrict__ given,
+    u32* __restrict__ half_sq_dist, u32* count, int* next_item,
     const float* __restrict__ threshold, const PairTable pairs, const LocalTerms local) {
     extern __shared__ __align__(1024) char shared[];
     __shared__ __align__(8) Ring ring;
@@ -96,12 +99,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) append_survivors(
     if (warpgroup == 0) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 32;");
         if (thread == 0)
-            produce(ring, memory, rows, columns, column_norm, atoms, blocks, splits, first_tile, last_tile, among, capacity,
-                    count, next_item, given, local);
+            produce(ring, memory, rows, columns, column_norm, atoms, given, items, n_columns, capacity, count,
+                    next_item, local);
         return;
     }
     asm volatile("setmaxnreg.inc.sync.aligned.u32 112;");
-    u32 turn = 0, items = 0;  // stages used, items done
+    u32 turn = 0, done = 0;  // stages used, items done
     int warp = thread >> 5, lane = thread & 31, g = (warpgroup - 1) % (2 * BLOCK_TILES), team = (warpgroup - 1) / (2 * BLOCK_TILES);
     const char* rows_of_group =
         RESIDENT_ATOMS ? memory.resident + g / 2 * RESIDENT_ATOMS * PIECE_BYTES : memory.stages + (1 + g / 2) * PIECE_BYTES;
@@ -109,26 +112,27 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) append_survivors(
     const u64 first_stage = descriptor(memory.stages);
     u64* queue = memory.queues + (4 * (warpgroup - 1) + warp) * QUEUE;
     Survivors survivors{queue, out, half_sq_dist, count, row_group, column_group, radius, tile_error,
-                        threshold, pairs, among, capacity, lane, 0, 0, 0};
-    for (;; items++) {
-        int slot = items % SLOTS;
-        barrier_wait(ring.item_full + slot, items / SLOTS & 1);
+                        threshold, pairs, capacity, lane, 0, 0, 0};
+    for (;; done++) {
+        int slot = done % SLOTS;
+        barrier_wait(ring.item_full + slot, done / SLOTS & 1);
         int taken = __shfl_sync(~0u, lane ? 0 : atomicOr(ring.item + slot, 0), 0);
-        if (taken >= blocks * splits * PARTS) return;
-        WorkItem item(taken / PARTS, splits, first_tile, last_tile, given, local);
+        if (taken >= items * PARTS) return;
+        WorkItem item(given[taken / PARTS], n_columns, local);
         Strip strip;
         survivors.first_row = (item.row_tile + taken % PARTS * BLOCK_TILES) * COLUMNS + g * 64 + warp * 16;
-        strip.load(survivors.first_row, lane, half_norm, radius, tile_error, BETWEEN_COMPONENTS ? threshold[item.component_pair] : 0,
+        strip.load(survivors.first_row, lane, half_norm, radius, tile_error, BETWEEN_COMPONENTS ? threshold[item.more] : 0,
                    threshold);
         u32 ended = turn + max(item.last - item.first, 0) * RESIDENT_ATOMS;  // after the item, if rows are resident
         turn += team * RESIDENT_ATOMS;
-        for (int i = item.first + team, t = item.tile(i, among); i < item.last; i += TEAMS) {
+        for (int i = item.first + team; i < item.last; i += TEAMS) {
+            int t = item.tile(i);
             TileTerms tile;  // read ahead of the products, since memory takes its time
             tile.load(t, lane, radius, tile_radius, tile_error);
             sum_t sum[64];
             form_tile(sum, ring, turn, own + slot * (RESIDENT_BYTES >> 4), first_stage, memory.norms, atoms, lane);
             if (LOCAL) tile.load_thresholds(memory.thresholds + (turn - 1) % STAGES * BLOCK_ROWS + g * 64 + warp * 16, lane);
-            TileTest test = strip.test_of(tile, for_columns(i, blocks, among), threshold);
+            TileTest test = strip.test_of(tile, item.for_columns(t), threshold);
             asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
             if (lane == 0)  // the stages that are not free yet
                 for (u32 s = turn - HELD; s != turn; s++) barrier_arrive(ring.empty + s % STAGES);
@@ -137,7 +141,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) append_survivors(
             for (int j = 0; j < 64; j++) asm volatile("" : IN_OUT(sum[j])::"memory");
             push_passing(sum, test, strip, survivors, item, i, t, n_columns);
             turn += (TEAMS - 1) * RESIDENT_ATOMS;
-            for (int s = 0; s < TEAMS; s++) t = item.next(t, i + 1 + s, among);
         }
         if (RESIDENT_ATOMS) turn = ended;
         survivors.append(survivors.queued, item);

@@ -1,0 +1,63 @@
+// Distances in float32, by all lanes of a warp, and what surrogate distances are at most by these.
+#pragma once
+#include "runtime/include/threads.cuh"
+
+constexpr int MEASURING = 8, AT_ONCE = WARP / MEASURING;  // lanes that measure a distance, and distances that a warp does at a time
+
+// What a surrogate distance is at most by the squared distance times `unit`, a power of two: `Metric.surrogate_bound_terms`.
+struct SquareBound {
+    double unit, inverse, more, factor, error;
+    __device__ double of(double square) const {
+        double longer = __dsqrt_rn(square) * inverse + more;
+        return longer * longer * factor + error;
+    }
+};
+
+// The squares of the distances times `unit` of a row and the candidates of all lanes: each lane's own, all of which
+// take part; of none for an id below 0. MEASURING lanes have some features of ROUNDS candidates, whose values are on their way at a time:
+// PIECE of each, of which a row is a multiple and by which it is aligned. A sum falls short of the true one by d / MEASURING + 6 + PIECE
+// roundings at most, of 2^-24 of itself: of a difference, which counts twice, of its square, of a lane's sum and the lanes'. Underflow
+// loses less than 2^-125 of each square.
+template <int PIECE, class V>
+__device__ __forceinline__ float squares_in_float32(const V* x, const V* points, int d, V unit, int id) {
+    constexpr int ROUNDS = WARP / AT_ONCE;
+    struct __align__(PIECE * sizeof(V)) Piece { V of[PIECE]; };
+    int lane = threadIdx.x % WARP;
+    float sum[ROUNDS] = {};
+    int other[ROUNDS];
+#pragma unroll
+    for (int s = 0; s < ROUNDS; s++) other[s] = __shfl_sync(ALL_LANES, id, s * AT_ONCE + lane / MEASURING);
+#pragma unroll 1
+    for (int f = lane % MEASURING * PIECE; f < d; f += MEASURING * PIECE) {
+        Piece mine = *(const Piece*)(x + f), theirs[ROUNDS];
+#pragma unroll
+        for (int s = 0; s < ROUNDS; s++) theirs[s] = other[s] >= 0 ? *(const Piece*)(points + (size_t)other[s] * d + f) : mine;
+#pragma unroll
+        for (int s = 0; s < ROUNDS; s++)
+#pragma unroll
+            for (int p = 0; p < PIECE; p++) {
+                float difference = (mine.of[p] - theirs[s].of[p]) * unit;
+                sum[s] += difference * difference;
+            }
+    }
+#pragma unroll
+    for (int half = ROUNDS / 2; half; half /= 2) {  // what a lane has of half of the rounds is added to its partner's
+        bool upper = lane & half;
+#pragma unroll
+        for (int s = 0; s < half; s++) {
+            float given = __shfl_xor_sync(ALL_LANES, upper ? sum[s] : sum[s + half], half);
+            sum[s] = (upper ? sum[s + half] : sum[s]) + given;
+        }
+    }
+    return __shfl_sync(ALL_LANES, sum[0], lane % AT_ONCE * MEASURING + lane / AT_ONCE);
+}
+static_assert(MEASURING * AT_ONCE == WARP && MEASURING == WARP / AT_ONCE, "a lane has the sum of a round");
+
+// What the squares are at most. Rows start at multiples of `alignment` bytes.
+template <class V>
+__device__ __forceinline__ double square_at_most(
+    const V* x, const V* points, int d, const SquareBound& known, int id, int alignment) {
+    V unit = known.unit;
+    float own = alignment >= 2 * sizeof(V) ? squares_in_float32<2>(x, points, d, unit, id) : squares_in_float32<1>(x, points, d, unit, id);
+    return (own + d * 0x1p-125) * (1 + (d / MEASURING + 9) * 0x1p-23);
+}
