@@ -33,7 +33,7 @@ from rapids_slink.neighbors import choose, neighbor_lists, prepare_search
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.exact import ExactPoints
 from rapids_slink.neighbors.exact import kernels as exact_kernels
-from rapids_slink.neighbors.rows import metric_rows
+from rapids_slink.neighbors.rows import Copies, find_repeats, metric_rows
 from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.neighbors.tiles import TileSearch
 from rapids_slink.neighbors.within import prepare_pairs
@@ -42,7 +42,7 @@ from rapids_slink.points import as_distances
 from rapids_slink.points import interleave as interleaved
 from rapids_slink.points.check import check_finite
 from rapids_slink.points.keys import groups_of
-from rapids_slink.points.output import EDGE_TYPES, on_host
+from rapids_slink.points.output import EDGE_TYPES, PreallocatedFrame, on_host
 from rapids_slink.prediction import catalogue_of, read_rows
 from rapids_slink.report import Report
 from rapids_slink.runtime import cuda as launches
@@ -53,7 +53,7 @@ from rapids_slink.spanning_tree import kernels as tree_kernels
 from rapids_slink.spanning_tree.boxes import label_by_boxes, label_by_pairs, label_friends
 from rapids_slink.spanning_tree.graphs import kernels as edge_kernels
 from rapids_slink.spanning_tree.lists import tree_of_lists
-from rapids_slink.spanning_tree.ways import forest_of_groups
+from rapids_slink.spanning_tree.ways import forest_of_groups, join_copies
 
 PACKAGE = Path(rapids_slink.__file__).parent
 KERNEL = re.compile(r"__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s+)?(\w+)\s*\(")
@@ -170,9 +170,23 @@ def expands(device: Device, points: np.ndarray) -> tuple[Any, ...]:
 
 
 def equal_rows(device: Device, points: np.ndarray) -> tuple[Any, ...]:
-    """Return the sum of the row numbers at which the distinct rows first appear."""
-    hashes = exact_kernels(device).hash_rows(device.asarray(points))
-    return (np.unique(to_host(hashes), return_index=True)[1].sum(),)
+    """Return which rows are equal."""
+    found = find_repeats(device.asarray(points), device)
+    assert found is not None
+    return found.first, found.number, found.count
+
+
+def join_equal_rows(device: Device, points: np.ndarray, are_tied: bool) -> tuple[Any, ...]:
+    """Return the distinct ones of rows of which each comes three times, and a chain of these with their copies."""
+    n, m, asarray = len(points), len(points) // 3, device.asarray
+    first, number, count = np.arange(m, dtype=np.int32), np.arange(n, dtype=np.int32) % m, np.full(m, 3)
+    copies = Copies(asarray(first), asarray(number), asarray(count))
+    chain = {"src": first[:-1].copy(), "dst": first[1:].copy(), "weight": (1.0 + first[1:]) // 2}
+    tree = PreallocatedFrame.of(device, {name: asarray(column) for name, column in chain.items()})
+    own = asarray(np.ones(m) if are_tied else (5.0 + first) / n)
+    joined = join_copies(copies, tree, own, device)
+    assert joined is not None
+    return exact_kernels(device).take_rows(asarray(points), copies.first), *joined.columns.values()
 
 
 def tree_of_matrix(device: Device, points: np.ndarray, min_samples: int = 1) -> tuple[Any, ...]:
@@ -427,7 +441,12 @@ def steps() -> Iterator[tuple[str, Step]]:
     yield "all pairs, mutual reachability", partial(tree_of_pairs, points=islands, min_samples=4)
     for dtype in ("float32", "float64"):
         yield f"expansion, {dtype}", partial(expands, points=rng.integers(0, 99, (2500, 40)).astype(dtype))
-    yield "equal rows", partial(equal_rows, points=islands[np.arange(900) % 300])
+    yield "equal rows", partial(equal_rows, points=islands[np.arange(900) % 100])
+    for are_tied in (False, True):
+        yield (
+            f"equal rows, {'' if are_tied else 'not '}tied",
+            partial(join_equal_rows, points=islands, are_tied=are_tied),
+        )
     yield "a distance matrix", partial(tree_of_matrix, points=points["bytes"])
     yield "a distance matrix, many samples", partial(tree_of_matrix, points=islands, min_samples=40)
     for d in (3, 70):

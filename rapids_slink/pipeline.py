@@ -178,7 +178,7 @@ def count_pairs(X: Any, Y: Any, task: within.PairTask, device: str, read: ReadPa
     """Count the pairs of rows, which `read` reads, within each of the task's distances; see `api.count_pairs`."""
     chosen = resolve(device, X, Y)
     with run_scope(chosen, task.memory_limit):
-        near = read(X, Y, task, chosen)
+        near = read(X, Y, replace(task, counts=True), chosen)
         return near.count(slice(0, near.n_rows))
 
 

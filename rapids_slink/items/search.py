@@ -34,7 +34,7 @@ from rapids_slink.items.strings import Strings
 from rapids_slink.metrics import SET_METRICS, SPARSE_ROW_METRICS, Formula, Metric
 from rapids_slink.neighbors import DEFAULT_NEIGHBORS, neighbor_lists
 from rapids_slink.neighbors.exact import kernels as exact_kernels
-from rapids_slink.neighbors.rows import metric_rows
+from rapids_slink.neighbors.rows import Copies, metric_rows
 from rapids_slink.neighbors.task import (
     Search,
     SearchResult,
@@ -57,7 +57,7 @@ from rapids_slink.spanning_tree import Tree
 from rapids_slink.spanning_tree import kernels as tree_kernels
 from rapids_slink.spanning_tree.graphs import EdgeList, components, core_distances_of, forest_of_edges, spanning_forest
 from rapids_slink.spanning_tree.lists import tree_of_lists
-from rapids_slink.spanning_tree.ways import Copies
+from rapids_slink.spanning_tree.ways import join_copies
 
 #: Pairs of two rows, (src, dst, weight).
 Pairs = tuple[Array, Array, Array]
@@ -117,8 +117,12 @@ class Distinct:
 
     items: Items
     copies: Copies
-    of_row: Array  # (n,) int32: the distinct item of each row
     groups: Groups  # the users' groups of the distinct items
+
+    @property
+    def of_row(self) -> Array:
+        """Return the distinct item of each row, (n,) int32."""
+        return self.copies.number
 
     @cached_property
     def rows(self) -> Groups:
@@ -150,11 +154,10 @@ def distinct_items(items: Items, number: Array, later_bytes: int = 0) -> Distinc
     first_equal[differ] = differ  # an item that no seed tells from another stays distinct, even if it has equals
     copies = Copies.of(first_equal, xp)
     first = copies.first
-    item_of_row = xp.searchsorted(first, first_equal).astype("int32")
     own = items if first.size == n else items.take(first)
     number = number[first]
     count = int(number.max()) + 1 if n else 0
-    return Distinct(own, copies, item_of_row, groups_of(number, count, device))
+    return Distinct(own, copies, groups_of(number, count, device))
 
 
 def are_large(groups: Groups, device: Device) -> np.ndarray:
@@ -600,7 +603,7 @@ def forest_of_items(
     else:
         growing.from_nothing()
     with report.stage("spanning_tree", device):
-        tree = distinct.copies.join(growing.forest, growing.core, device)
+        tree = join_copies(distinct.copies, growing.forest, growing.core, device)
         assert tree is not None  # items have no pair lighter than copies
         weight = tree.columns["weight"]
         tree = tree.head(int(((weight <= limit) & (weight < inf)).sum()))
@@ -614,7 +617,7 @@ class _Growing:
         self.distinct, self.limit, self.progress, self.report = distinct, limit, progress, report
         self.items, self.groups, self.device = distinct.items, distinct.groups, distinct.items.device
         self.xp, self.n = self.device.xp, len(distinct.items)
-        self.counts = distinct.copies.counts(self.xp) + 1  # the number of equal rows that each item stands for
+        self.counts = distinct.copies.count  # the number of equal rows that each item stands for
         self.forest = PreallocatedFrame.empty(self.device, 0, EDGE_TYPES)
         #: zero without `samples`; infinite, or above the limit, for an item with too few others within it
         self.core = self.xp.zeros(self.n)

@@ -1,4 +1,4 @@
-// Hashes and norms of rows.
+// Hashes of rows, which of them are equal, and norms.
 #include "neighbors/exact/formulas.cuh"
 #include "runtime/include/threads.cuh"
 
@@ -9,14 +9,8 @@
 template <class V> __device__ word bits_of(V x) { return __double_as_longlong(plus(widen(x), 0.0)); }  // of -0.0 those of 0.0
 __device__ word bits_of(word x) { return x; }
 
-// Writes a hash of each row, or of each of some: equal rows have equal hashes. It is the sum of the values' bits with odd factors,
-// modulo 2⁶⁴. A warp a row.
-extern "C" __global__ void hash_rows(
-    const VALUE* __restrict__ values, int d, const long long* __restrict__ rows, long long m,
-    unsigned long long* __restrict__ hash) {
-    long long i = thread_index() / WARP;
-    if (i >= m) return;
-    const VALUE* x = values + (rows ? rows[i] : i) * d;
+// Returns the sum of a row's bits with odd factors, modulo 2⁶⁴, to each lane of a warp: equal rows have equal sums.
+__device__ unsigned long long hash_of(const VALUE* x, int d) {
     unsigned long long sum = 0;
     for (int f = threadIdx.x % WARP; f < d; f += WARP) {
         unsigned long long bits = bits_of(x[f]);
@@ -25,8 +19,84 @@ extern "C" __global__ void hash_rows(
         factor = (factor ^ factor >> 27) * 0x94d049bb133111ebull;
         sum += (bits ^ bits >> 32) * (factor | 1);
     }
-    sum = warp_sum(sum);
+    return warp_sum(sum);
+}
+
+// Writes the hashes of m rows. A warp a row.
+extern "C" __global__ void hash_rows(
+    const VALUE* __restrict__ values, int d, const long long* __restrict__ rows, long long m,
+    unsigned long long* __restrict__ hash) {
+    long long i = thread_index() / WARP;
+    if (i >= m) return;
+    unsigned long long sum = hash_of(values + rows[i] * d, d);
     if (threadIdx.x % WARP == 0) hash[i] = sum;
+}
+
+constexpr int MOST_PROBES = 1024;  // entries of the table that a row is compared with
+
+// Enters n rows into a table of zeros with 2^(64 - shift) entries, and writes the place of each. An entry is one more than the first
+// of equal rows, in the end; before, it may be a later one. Sets `crowded` if a row finds no place. A warp a row.
+extern "C" __global__ void enter_rows(
+    const VALUE* __restrict__ values, long long n, int d, int shift, unsigned* table, unsigned* __restrict__ place, int* crowded) {
+    long long i = thread_index() / WARP;
+    if (i >= n) return;
+    const VALUE* x = values + i * d;
+    int lane = threadIdx.x % WARP;
+    unsigned own = i + 1, last = (1ull << (64 - shift)) - 1, at = hash_of(x, d) * 0x9e3779b97f4a7c15ull >> shift;
+    for (int probe = 0; probe < MOST_PROBES; probe++, at = (at + 1) & last) {
+        unsigned entry = 0;
+        if (lane == 0) {
+            entry = *(volatile unsigned*)(table + at);
+            if (!entry) entry = atomicCAS(table + at, 0u, own);
+        }
+        entry = __shfl_sync(ALL_LANES, entry, 0);
+        bool differs = false;
+        if (entry) {
+            const VALUE* y = values + (long long)(entry - 1) * d;
+            for (int f = lane; f < d; f += WARP) differs |= !(x[f] == y[f]);
+        }
+        if (__any_sync(ALL_LANES, differs)) continue;
+        if (lane == 0) {
+            if (own < entry) atomicMin(table + at, own);
+            place[i] = at;
+        }
+        return;
+    }
+    if (lane == 0) *crowded = 1, place[i] = at;
+}
+
+// Lists the first of equal rows, in no order.
+extern "C" __global__ void list_first(
+    long long n, const unsigned* __restrict__ table, const unsigned* __restrict__ place, int* __restrict__ first, int* count) {
+    long long i = thread_index();
+    bool is_first = i < n && table[place[i]] == i + 1;
+    int slot = claim_in_warp(is_first, count);
+    if (is_first) first[slot] = i;
+}
+
+// Writes the number of each row's entry, by the m first rows, in place of its place, and counts the rows of each number.
+extern "C" __global__ void number_rows(
+    long long n, int m, const int* __restrict__ first, const unsigned* __restrict__ table, unsigned* __restrict__ place,
+    unsigned long long* __restrict__ count) {
+    long long i = thread_index();
+    unsigned rows = __ballot_sync(ALL_LANES, i < n), number = 0;
+    if (i >= n) return;
+    int of_entry = table[place[i]] - 1;
+    for (unsigned end = m; number < end;) {
+        unsigned middle = (number + end) / 2;
+        if (first[middle] < of_entry) number = middle + 1;
+        else end = middle;
+    }
+    place[i] = number;
+    unsigned same = __match_any_sync(rows, number);
+    if (threadIdx.x % WARP == __ffs(same) - 1) atomicAdd(count + number, (unsigned long long)__popc(same));
+}
+
+// Copies some rows.
+extern "C" __global__ void take_rows(
+    const VALUE* __restrict__ values, int d, const int* __restrict__ rows, long long m, VALUE* __restrict__ taken) {
+    long long i = thread_index();
+    if (i < m * d) taken[i] = values[(long long)rows[i / d] * d + i % d];
 }
 
 // Writes rows of zeros and ones as words, and their numbers of ones. A warp a row.

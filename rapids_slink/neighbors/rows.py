@@ -21,7 +21,8 @@ All that the formulas read of zeros and ones are counts, |a∩b|, |a| and |b|, a
 """
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 
@@ -29,7 +30,8 @@ from rapids_slink.metrics import MAX_ANGLE, OVERFLOW, Metric, Rows, in_chunks, s
 from rapids_slink.neighbors.exact import kernels
 from rapids_slink.neighbors.task import BLOCK, row_blocks
 from rapids_slink.points.check import warn
-from rapids_slink.runtime.device import Array, Device, all_true
+from rapids_slink.runtime.device import Array, Device, all_true, to_host
+from rapids_slink.runtime.memory import free_bytes
 
 
 def metric_rows(
@@ -297,3 +299,54 @@ def codes_of(metric: Metric, values: np.ndarray) -> np.ndarray | None:
 
 def _parts(values: Array) -> Any:
     return (values[rows] for rows in row_blocks(*values.shape))
+
+
+#: The sample has SAMPLE_FACTOR √n rows. If every row occurs c times, about 8c pairs of the sample are equal.
+SAMPLE_FACTOR = 4
+#: All rows are compared if the sample has at least MIN_EQUAL equal pairs. That serves if MIN_REPEATED are repeated.
+MIN_EQUAL, MIN_REPEATED = 16, 1 / 64
+ID_BYTES = 16  # bytes of a row that are kept: which rows are distinct, which of them each row equals, how many each has
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Which rows are copies of earlier ones: these are searched, and their pairs counted, once.
+
+    Each row is entered into a table of open addressing by a hash of its values, and compared with what is there. So
+    equal rows come to one entry, and no others do.
+    """
+
+    first: Array  # (m,) int32, the first row of each distinct one, ascending
+    number: Array  # (n,) int32, which of the distinct rows each row equals
+    count: Array  # (m,) int64, how many rows equal each distinct one, itself included
+
+    @classmethod
+    def of(cls, first_equal: Array, xp: Any) -> Self:
+        """Return the copies among n rows, from the first row that each equals, (n,) int32."""
+        first = xp.flatnonzero(first_equal == xp.arange(first_equal.size)).astype("int32")
+        number = xp.searchsorted(first, first_equal).astype("int32")
+        some = number.size > 0  # CuPy counts nothing in nothing
+        return cls(first, number, xp.bincount(number, minlength=first.size) if some else xp.zeros(0, "int64"))
+
+    @property
+    def repeated(self) -> int:
+        """Return the number of rows that are copies of earlier ones."""
+        return int(self.number.size - self.first.size)
+
+
+def find_repeats(values: Array, device: Device, most: float = np.inf) -> Copies | None:
+    """Return which rows, as the metric's formula reads them, are copies of others; None if hardly any are.
+
+    It is None as well if more than `most` rows are distinct.
+    """
+    n, own = len(values), kernels(device)
+    if values.nbytes + ID_BYTES * n > free_bytes():  # a copy of most rows may come on top of another way's memory
+        return None
+    size = int(SAMPLE_FACTOR * n**0.5)
+    gaps = np.random.default_rng(0).standard_exponential(size) * (n / size)
+    rows = np.cumsum(gaps.astype("int64") + 1) - 1  # ascending, each row with nearly the same probability
+    sample = np.sort(to_host(own.hash_rows(values, device.xp.asarray(rows[rows < n]))))
+    if (sample[1:] == sample[:-1]).sum() < MIN_EQUAL:
+        return None
+    found = own.equal_rows(values, int(min(most, n * (1 - MIN_REPEATED))))
+    return None if found is None else Copies(*found)

@@ -27,6 +27,7 @@ from rapids_slink.neighbors.kdtree import (
     to_points,
     walk,
 )
+from rapids_slink.neighbors.rows import Copies
 from rapids_slink.neighbors.task import row_blocks
 from rapids_slink.ordering import NO_EDGE, edge_code, edge_codes, lighter, sort_in_place, stable_order
 from rapids_slink.runtime.compiling import njit, read_only
@@ -35,6 +36,74 @@ from rapids_slink.runtime.threads import chunks_for_cores, for_each_chunk, share
 from rapids_slink.spanning_tree.component_pairs import ROUNDING, SAMPLED, ComponentPairs, Components, Separations
 from rapids_slink.spanning_tree.lists import Growth
 from rapids_slink.spanning_tree.ways import is_stored
+
+# --------------------------------------------------------------------------------------------------------------- copies
+
+
+def join_copies(
+    copies: Copies, own: np.ndarray, tree: Mapping[str, np.ndarray], whole: Mapping[str, np.ndarray]
+) -> tuple[bool, bool]:
+    """Write the edges of the tree of all rows, by the tree of the distinct rows; see `ways.join_copies`.
+
+    The results are whether a row with copies has a pair that is lighter than theirs, and otherwise whether the edges
+    are in the total order: they are if all copies have one weight.
+    """
+    m = copies.first.size
+    end, start, copy = np.arange(m, dtype=np.int32), np.zeros(m + 1, np.int64), np.empty(copies.repeated, np.int32)
+    if _has_lighter(*tree.values(), own, copies.count, end):
+        return True, False
+    _sort_copies(copies.first, copies.number, copies.count, end, start, copy)
+    weight = own[copies.number[copy]]
+    is_sorted = bool((weight == weight[:1]).all())
+    _merge_copies(copies.first, copies.number, end, copy, weight, is_sorted, *tree.values(), *whole.values())
+    return False, is_sorted
+
+
+@njit(nogil=True, cache=True)
+def _has_lighter(src, dst, weight, own, count, end):
+    """Return whether an edge is lighter than an end's copies; lower each row's `end` to the least at their weight."""
+    for e in range(src.size):
+        a, b, w = src[e], dst[e], weight[e]
+        if (count[a] > 1 and w < own[a]) or (count[b] > 1 and w < own[b]):
+            return True
+        if w == own[b]:
+            end[b] = min(end[b], a)
+    return False
+
+
+@njit(nogil=True, cache=True)
+def _sort_copies(first, number, count, end, start, copy):
+    """Write the copies in the order of the codes of their edges, each to the first row of its `end`."""
+    for r in range(first.size):
+        start[end[r] + 1] += count[r] - 1
+    for r in range(first.size):
+        start[r + 1] += start[r]
+    for i in range(number.size):
+        r = number[i]
+        if first[r] != i:
+            copy[start[end[r]]] = i
+            start[end[r]] += 1
+
+
+@njit(nogil=True, cache=True)
+def _merge_copies(first, number, end, copy, own, merges, src, dst, weight, all_src, all_dst, all_weight):
+    """Write the edges of the copies and of the tree in the total order or, unless it `merges`, one after the other."""
+    k, e = 0, 0
+    for place in range(all_src.size):
+        is_copy = e == src.size
+        if k < copy.size:
+            u, v, w = first[end[number[copy[k]]]], copy[k], own[k]
+            is_copy = is_copy or not merges
+            if not is_copy:
+                a, b = first[src[e]], first[dst[e]]
+                is_copy = lighter(w, edge_code(u, v), weight[e], edge_code(a, b))
+        if is_copy:
+            k += 1
+        else:
+            u, v, w = first[src[e]], first[dst[e]], weight[e]
+            e += 1
+        all_src[place], all_dst[place], all_weight[place] = u, v, w
+
 
 # ----------------------------------------------------------------------------------------------------- forests by lists
 

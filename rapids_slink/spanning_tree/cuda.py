@@ -17,6 +17,7 @@ from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.bvh import SOURCE as BOXES
 from rapids_slink.neighbors.bvh import BoxSearch
 from rapids_slink.neighbors.filter.fused import BLOCK_ROWS, TILE, padded
+from rapids_slink.neighbors.rows import Copies
 from rapids_slink.points.output import EDGE_TYPES
 from rapids_slink.report import Report
 from rapids_slink.runtime.cuda import (
@@ -36,9 +37,31 @@ from rapids_slink.spanning_tree.component_pairs import SAMPLED, ComponentPairs, 
 from rapids_slink.spanning_tree.lists import Growth
 
 FOREST, DENSE, GROUPED = "spanning_tree/forest.cu", "spanning_tree/dense.cu", "spanning_tree/grouped.cu"
-COMPONENT_PAIRS = "spanning_tree/component_pairs.cu"
+COMPONENT_PAIRS, COPIES = "spanning_tree/component_pairs.cu", "spanning_tree/copies.cu"
 FRIENDS = "spanning_tree/friends.cu"
 STRETCH = constant(COMPONENT_PAIRS, "STRETCH")  # the most tiles of a work item
+
+
+# --------------------------------------------------------------------------------------------------------------- copies
+
+
+def join_copies(copies: Copies, own: Array, tree: Mapping[str, Array], whole: Mapping[str, Array]) -> tuple[bool, bool]:
+    """Write the edges of the tree of all rows: see `cpu.join_copies`."""
+    n, m, n_copies, (src, dst, weight) = copies.number.size, copies.first.size, copies.repeated, tree.values()
+    nearer, state = cp.zeros(m, cp.int32), cp.zeros(3, cp.int32)  # lighter, listed, unsorted
+    launch(COPIES, "find_ends", src.size, src.size, m, src, dst, weight, own, copies.count, nearer, state[:1])
+    code = cp.empty(n_copies, cp.int64)
+    launch(COPIES, "list_copies", n, n, m, copies.first, copies.number, nearer, code, state[1:2])
+    code.sort()
+    for in_turn in (False, True):
+        launch(
+            COPIES, "merge_copies", n_copies + src.size, n_copies, src.size, in_turn, copies.first, copies.number, own,
+            code, src, dst, weight, *whole.values(), state[2:],
+        )  # fmt: skip
+        is_lighter, _, is_unsorted = state.tolist()
+        if is_lighter or not is_unsorted:
+            return bool(is_lighter), True
+    return False, False
 
 
 # ----------------------------------------------------------------------------------------------------- forests by lists

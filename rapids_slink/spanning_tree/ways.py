@@ -45,7 +45,7 @@ launches, and last those that only some values need.
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -56,7 +56,7 @@ from rapids_slink.neighbors import estimate_search
 from rapids_slink.neighbors.choose import few_points, is_searched_by_tree, may_have_tiles, takes_all_distances
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.filter import kernels as filter_kernels
-from rapids_slink.neighbors.rows import require_common_features, undefined_for_zeros, zero_rows
+from rapids_slink.neighbors.rows import Copies, find_repeats, require_common_features, undefined_for_zeros, zero_rows
 from rapids_slink.neighbors.task import BLOCK, NeighborLists, by_mutual_reachability, core_places, row_blocks
 from rapids_slink.ordering import sort_in_place, stable_order
 from rapids_slink.points.check import FEW_VALUES
@@ -65,7 +65,7 @@ from rapids_slink.points.output import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.report import Report
 from rapids_slink.runtime.cuda import WARP, Ahead, compile_ahead, power_of_two, value_option
 from rapids_slink.runtime.device import CPU, Array, Device, all_true, to_host
-from rapids_slink.runtime.memory import TREE_BYTES, MemoryEstimate, current_run, free_bytes, usable_cores
+from rapids_slink.runtime.memory import TREE_BYTES, MemoryEstimate, current_run, usable_cores
 from rapids_slink.runtime.threads import for_each_chunk, workers
 from rapids_slink.settings import Space
 from rapids_slink.spanning_tree import Look, Prepared, Problem, Tree, boxes, kernels, lists
@@ -269,60 +269,23 @@ def cores_by_partition(matrix: Array, min_samples: int, device: Device) -> Array
 
 # -------------------------------------------------------------------------------------------------------------- repeats
 
-#: The sample has SAMPLE_FACTOR √n rows. If every row occurs c times, about 8c pairs of the sample are equal.
-SAMPLE_FACTOR = 4
-#: All rows are compared if the sample has at least MIN_EQUAL equal pairs. The way serves if MIN_REPEATED are repeated.
-MIN_EQUAL, MIN_REPEATED = 16, 1 / 64
-COMPARED = 2**18  # values that are compared at a time
-ID_BYTES = 16  # bytes of a row that are kept: which rows are distinct, which repeat, and which rows these repeat
-REPEAT_BYTES = 80  # bytes of a row at the peak: hashes and their order, or edges beside those of copies
+#: Bytes of a row at the peak: its place in a table and what it equals, or edges beside those of copies.
+REPEAT_BYTES = 80
 
 
-@dataclass(frozen=True)
-class Copies:
-    """Which rows are copies of earlier ones."""
+def join_copies(copies: Copies, tree: PreallocatedFrame, own: Array, device: Device) -> PreallocatedFrame | None:
+    """Return the tree of all rows, in the total order; None if a row with copies has a pair lighter than theirs.
 
-    first: Array  # (m,) integers, the first row of each distinct one, ascending
-    repeated: Array  # (n - m,) integers, the other rows, ascending
-    number: Array  # (n - m,) integers: which of the distinct rows each of them equals
-
-    @classmethod
-    def of(cls, first_equal: Array, xp: Any) -> Self:
-        """Return the copies among n rows, from the first row that each equals, (n,) integers."""
-        is_first = first_equal == xp.arange(first_equal.size)
-        first, repeated = xp.flatnonzero(is_first), xp.flatnonzero(~is_first)
-        return cls(first, repeated, xp.searchsorted(first, first_equal[repeated]))
-
-    def counts(self, xp: Any) -> Any:
-        """Return how many copies each distinct row has besides the first, (m,) integers."""
-        m = self.first.size
-        some = self.number.size > 0  # CuPy counts nothing in nothing
-        return xp.bincount(self.number, minlength=m) if some else xp.zeros(m, "int64")
-
-    def join(self, tree: PreallocatedFrame, own: Array, device: Device) -> PreallocatedFrame | None:
-        """Return the tree of all rows, in the total order; None if a row with copies has a pair lighter than theirs.
-
-        `tree` is the tree or forest of the distinct rows, by their numbers, and `own`, (m,) float64, the weight between
-        the copies of each.
-        """
-        src, dst, weight = tree.columns.values()
-        xp, m = device.xp, self.repeated.size
-        bound = xp.full(self.first.size, -xp.inf)
-        bound[self.number] = own[self.number]
-        if not all_true((weight >= bound[src]) & (weight >= bound[dst])):
-            return None
-        at, least = xp.flatnonzero(weight == own[dst]), xp.arange(self.first.size)
-        if at.size:  # CuPy finds nothing unique in nothing
-            # Of edges of one weight the one from the least id comes first.
-            row, place = xp.unique(dst[at], return_index=True)
-            least[row] = src[at[place]]
-        whole = PreallocatedFrame.empty(device, m + weight.size, EDGE_TYPES)
-        ends, others, weights = whole.columns.values()
-        ends[:m], others[:m], weights[:m] = self.first[least][self.number], self.repeated, own[self.number]
-        ends[m:], others[m:], weights[m:] = self.first[src], self.first[dst], weight
-        del at, least, bound  # the sort takes their memory
-        sort_in_place(whole.columns, xp)
-        return whole
+    `tree` is the tree or forest of the distinct rows, by their numbers, and `own`, (m,) float64, the weight between the
+    copies of each.
+    """
+    whole = PreallocatedFrame.empty(device, copies.repeated + tree.columns["weight"].size, EDGE_TYPES)
+    is_lighter, is_sorted = kernels(device).join_copies(copies, own, tree.columns, whole.columns)
+    if is_lighter:
+        return None
+    if not is_sorted:
+        sort_in_place(whole.columns, device.xp)
+    return whole
 
 
 def prepare_repeats(look: Look) -> Prepared | None:
@@ -332,8 +295,11 @@ def prepare_repeats(look: Look) -> Prepared | None:
         repeats = find_repeats(rows, device)
     if repeats is None:
         return None
-    report.count("spanning_tree", repeated_rows=repeats.repeated.size)
-    distinct = Look(replace(problem, n=repeats.first.size, part_lists=None), rows[repeats.first], report)
+    report.count("spanning_tree", repeated_rows=repeats.repeated)
+    few = replace(problem, n=repeats.first.size, part_lists=None)
+    if device.is_gpu:
+        compile_ahead([*_sources_of_copies(problem.metric, rows), *_sources(few)])
+    distinct = Look(few, exact_kernels(device).take_rows(rows, repeats.first), report)
     by_cores = problem.by_reachability and distinct.problem.n > 1
     if by_cores:
         way_of_distinct, report["way"] = lists.prepare(distinct), LISTS.name
@@ -347,9 +313,8 @@ def prepare_repeats(look: Look) -> Prepared | None:
         if tree is None:
             return None
         with report.stage("spanning_tree", device):
-            number = device.xp.arange(repeats.first.size, dtype="int32")
-            own = exact_kernels(device).pair_distances(distinct.rows, number, number, problem.metric)
-            edges = repeats.join(tree[0], own, device)
+            own = exact_kernels(device).pair_distances(rows, repeats.first, repeats.first, problem.metric)
+            edges = join_copies(repeats, tree[0], own, device)
         return None if edges is None else (edges, tree[1])
 
     copy = repeats.first.size * problem.d * rows.dtype.itemsize
@@ -364,39 +329,18 @@ def tree_at_cores(repeats: Copies, distinct: Look, listed: NeighborLists) -> Tre
     problem, report, device = distinct.problem, distinct.report, distinct.problem.device
     xp, m = device.xp, problem.settings.min_samples
     with report.stage("neighbors", device):
-        row, copies = xp.arange(problem.n, dtype="int32"), repeats.counts(xp)
+        row, count = xp.arange(problem.n, dtype="int32"), repeats.count
         own = exact_kernels(device).pair_distances(distinct.rows, row, row, problem.metric)
-        if not all_true((copies == 0) | (own <= listed.weights[:, 0])):
+        if not all_true((count == 1) | (own <= listed.weights[:, 0])):
             return None
-        at = core_places(listed.ids, copies + 1.0, m, xp)
-        core = xp.where(copies >= m, own, listed.weights[row, at])
+        at = core_places(listed.ids, count.astype("float64"), m, xp)
+        core = xp.where(count > m, own, listed.weights[row, at])
         by_cores = by_mutual_reachability(listed, core, m, device)
         del listed
     tree, components = lists.connected(distinct, by_cores)
     with report.stage("spanning_tree", device):
-        edges = repeats.join(tree, core, device)
+        edges = join_copies(repeats, tree, core, device)
     return None if edges is None else (edges, components)
-
-
-def find_repeats(values: Array, device: Device) -> Copies | None:
-    """Return which rows, as the metric's formula reads them, are copies of others; None if hardly any are."""
-    xp, (n, d), hash_rows = device.xp, values.shape, exact_kernels(device).hash_rows
-    if values.nbytes + ID_BYTES * n > free_bytes():  # a copy of most rows may come on top of another way's memory
-        return None
-    size = int(SAMPLE_FACTOR * n**0.5)
-    gaps = np.random.default_rng(0).standard_exponential(size) * (n / size)
-    rows = np.cumsum(gaps.astype("int64") + 1) - 1  # ascending, each row with nearly the same probability
-    rows = rows[rows < n]
-    sample = np.sort(to_host(hash_rows(values, xp.asarray(rows))))
-    if (sample[1:] == sample[:-1]).sum() < MIN_EQUAL:
-        return None
-    _, first, number = xp.unique(hash_rows(values), return_index=True, return_inverse=True)
-    if first.size > n * (1 - MIN_REPEATED):
-        return None
-    first_equal = first[number.reshape(-1)]  # the smallest id with the same hash
-    if not all(all_true(values[rows] == values[first_equal[rows]]) for rows in row_blocks(n, d, COMPARED)):
-        return None
-    return Copies.of(first_equal, xp)
 
 
 # ----------------------------------------------------------------------------------------------------------- the order
@@ -517,7 +461,7 @@ class SharedLists:
                 repeats = find_repeats(rows, problem.device) if REPEATS in ways else None
             if repeats is not None and repeats.first.size == 1:
                 repeats = None
-            distinct = rows if repeats is None else rows[repeats.first]
+            distinct = rows if repeats is None else exact_kernels(problem.device).take_rows(rows, repeats.first)
             longest = replace(settings, min_samples=self.min_samples)
             look = Look(replace(problem, settings=longest, n=len(distinct)), distinct, report)
             self.shared = look, repeats, lists.lists_of(look, by_distance=True)
@@ -671,6 +615,12 @@ def _sources(problem: Problem) -> Iterator[Ahead]:
     else:
         yield from (*SOURCES_OF_LISTS, ("neighbors/exact/rerank.cu", *formula))
     yield from _sources_of_dendrogram(problem.n)
+
+
+def _sources_of_copies(metric: Metric, rows: Array) -> tuple[Ahead, ...]:
+    """Return what joins copies of rows to the tree of the distinct ones, beside what makes that."""
+    formula = metric.bit_options if rows.dtype == "uint64" else metric.cuda_options
+    return ("neighbors/exact/pair_distances.cu", value_option(rows.dtype), *formula), ("spanning_tree/copies.cu",)
 
 
 def _sources_of_dendrogram(n: int) -> tuple[Ahead, ...]:

@@ -17,7 +17,7 @@ from rapids_slink.metrics import EUCLIDEAN, METRICS, get_metric
 from rapids_slink.neighbors import choose
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.choose import products
-from rapids_slink.neighbors.rows import metric_rows
+from rapids_slink.neighbors.rows import ID_BYTES, metric_rows
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, Device
 from rapids_slink.runtime.device import cuda as gpu
@@ -100,7 +100,7 @@ def test_a_way_that_looks_takes_no_more_than_a_copy_besides(name):
     problem = Problem(Settings(EUCLIDEAN, **how), CPU, n, d, 8)
     checked = estimate_tree(problem).peak
     for prepared in prepared_ways(problem, metric_rows(EUCLIDEAN, X, CPU), Report()):
-        assert prepared.estimate().peak <= checked + X.nbytes + ways.ID_BYTES * n
+        assert prepared.estimate().peak <= checked + X.nbytes + ID_BYTES * n
 
 
 def test_rows_that_repeat_are_searched_where_memory_is_short():

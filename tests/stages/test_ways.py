@@ -14,13 +14,13 @@ import rapids_slink
 from rapids_slink.metrics import EUCLIDEAN
 from rapids_slink.neighbors import neighbor_lists, prepare_search
 from rapids_slink.neighbors.exact import cpu
-from rapids_slink.neighbors.rows import metric_rows
+from rapids_slink.neighbors.rows import find_repeats, metric_rows
 from rapids_slink.neighbors.task import PartLists
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU
 from rapids_slink.settings import Settings, metric_of
 from rapids_slink.spanning_tree import Problem
-from rapids_slink.spanning_tree.ways import find_repeats, tree_of_line, tree_of_pairs, tree_of_rows
+from rapids_slink.spanning_tree.ways import tree_of_line, tree_of_pairs, tree_of_rows
 
 METRICS = ("euclidean", "sqeuclidean", "cityblock", "chebyshev")
 NEARLY_TIED = [0.0, -0.0, 1e-200, 1.0, 1 + 2**-52, 1e16, 1e16 + 2]
@@ -188,15 +188,34 @@ def test_which_rows_are_equal():
     found = find_repeats(X, CPU)
     _, first, number = np.unique(X, axis=0, return_index=True, return_inverse=True)
     np.testing.assert_array_equal(found.first, np.sort(first))
-    np.testing.assert_array_equal(found.first[found.number], first[number.reshape(-1)][found.repeated])
+    np.testing.assert_array_equal(found.first[found.number], first[number.reshape(-1)])
+    np.testing.assert_array_equal(found.count, np.bincount(found.number))
     assert "repeated_rows" not in fit(X, "cpu", metric="inner_product").report_["spanning_tree"]
     assert find_repeats(CASES["uneven_blobs_8d"]("float32"), CPU) is None
 
 
-def test_hashes_that_collide_are_no_repeats(monkeypatch):
-    def colliding(values, rows=None):
-        return np.zeros(len(values if rows is None else rows), "u8")
+@pytest.mark.parametrize("colliding", [50, 2000])
+def test_different_rows_of_one_hash(colliding):
+    """They are told apart, unless they are so many that a search of the table would take long."""
+    factors = cpu.hash_rows(np.eye(2, dtype=np.uint64), np.arange(2))
+    mixed = np.random.default_rng(0).integers(0, 2**64, (colliding, 2), np.uint64)
+    mixed[:, 1] = -mixed[:, 0] * factors[0] * np.uint64(pow(int(factors[1]), -1, 2**64))
+    X = (mixed ^ (mixed >> np.uint64(32)))[np.random.default_rng(1).integers(0, colliding, 10_000)]
+    assert not cpu.hash_rows(X, np.arange(len(X))).any()
+    found = cpu.equal_rows(X, len(X))
+    assert (found is None) == (colliding > cpu.MOST_PROBES)
+    if found is not None:
+        np.testing.assert_array_equal(X[found[0]][found[1]], X)
+        assert found[0].size == colliding
 
-    X = np.random.default_rng(0).normal(size=(3000, 2))
-    monkeypatch.setattr(cpu, "hash_rows", colliding)
-    assert find_repeats(X, CPU) is None
+
+@pytest.mark.parametrize("metric", ["euclidean", "jaccard", full("cosine"), full("hamming")])
+def test_pairs_are_counted_by_those_of_distinct_rows(metric, device):
+    X = levels(np.random.default_rng(0), 5000) + (metric == "cosine")
+    X = X > 0 if metric == "jaccard" else X
+    limits = np.linspace(0, {"euclidean": 4, "hamming": 1}.get(metric, 0.5), 9) + 1e-9
+    counts = rapids_slink.count_pairs(X, max_distance=limits, metric=metric, device=device)
+    frames = rapids_slink.iter_pairs(X, max_distance=limits[-1], metric=metric, device=device)
+    found = np.sort(np.concatenate([np.asarray(frame["weight"]) for frame in frames]))
+    np.testing.assert_array_equal(counts, np.searchsorted(found, limits, side="right"))
+    assert counts[0] == sum(c * (c - 1) // 2 for c in np.unique(X, axis=0, return_counts=True)[1].tolist())

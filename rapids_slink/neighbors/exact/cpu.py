@@ -54,7 +54,8 @@ from rapids_slink.runtime.compiling import njit, read_only
 from rapids_slink.runtime.device import CPU, Array
 from rapids_slink.runtime.threads import Progress, for_each_chunk, shares, with_progress, workers
 
-HASHED = 2**18  # values that are hashed at a time
+#: Entries of a table that a row is compared with, and a factor whose product's upper bits depend on all bits.
+MOST_PROBES, GOLDEN = 1024, np.uint64(0x9E3779B97F4A7C15)
 
 MAX_LIST = 2048  # an entry is inserted where it belongs; longer lists are sorted
 TILE_BYTES = sum(part.nbytes for part in new_tile())  # what a thread takes to compute distances
@@ -323,20 +324,74 @@ def words_of(values: np.ndarray) -> np.ndarray:
     return words
 
 
-def hash_rows(values: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
-    """Return a uint64 for each row, or for each of some; equal rows have the same.
+def hash_rows(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Return a uint64 for each of some rows; equal rows have the same.
 
     It is a sum of the values' bits with odd random factors, modulo 2⁶⁴.
     """
-    values = values if rows is None else values[rows]
-    n, d = values.shape
-    factors = np.random.default_rng(0).integers(2**63, 2**64, d, np.uint64) | np.uint64(1)
-    hashes = np.empty(n, np.uint64)
-    for block in row_blocks(n, d, HASHED):
-        bits = (values[block] + values.dtype.type(0)).view(f"uint{8 * values.dtype.itemsize}").astype(np.uint64)
-        bits ^= bits >> np.uint64(32)  # the lower bits of float64 are often zero, and so would a product's be
-        hashes[block] = (bits * factors).sum(axis=1, dtype=np.uint64)
+    values = values[rows] + values.dtype.type(0)
+    factors = np.random.default_rng(0).integers(2**63, 2**64, values.shape[1], np.uint64) | np.uint64(1)
+    bits = values.view(f"uint{8 * values.itemsize}").astype(np.uint64)
+    bits ^= bits >> np.uint64(32)  # the lower bits of float64 are often zero, and so would a product's be
+    hashes: np.ndarray = (bits * factors).sum(axis=1, dtype=np.uint64)
     return hashes
+
+
+def equal_rows(values: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    """Return which rows are equal; None if more than `most` are distinct, or if many others have a row's hash.
+
+    The result is the first row of each distinct one, (m,) int32, ascending; which of these each row equals, (n,) int32;
+    and how many rows equal each, (m,) int64.
+    """
+    n, bits = len(values), 1 + max(1, len(values) - 1).bit_length()
+    first, number, count = np.empty(n, np.int32), np.empty(n, np.int32), np.zeros(n, np.int64)
+    table = np.full(1 << bits, -1, np.int32)
+    has_signs, values = values.dtype.kind == "f", read_only(values)
+    in_bits = values.view(f"uint{8 * values.itemsize}")
+    factors = np.random.default_rng(0).integers(2**63, 2**64, values.shape[1], np.uint64) | np.uint64(1)
+    m = _number_rows(values, in_bits, has_signs, factors, 64 - bits, most, table, first, number, count)
+    return None if m < 0 else (first[:m].copy(), number, count[:m].copy())
+
+
+def take_rows(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Return some rows, side by side."""
+    return values[rows]
+
+
+@njit(nogil=True, cache=True)
+def _number_rows(values, bits, has_signs, factors, shift, most, table, first, number, count):
+    """Write what `equal_rows` returns, by a table of -1 with 2^(64 - shift) entries; return m, or -1 for None.
+
+    A row's place is by its hash, as in `hash_rows`, or behind that.
+    """
+    m, last, negative_zero = 0, table.size - 1, np.uint64(has_signs) << np.uint64(8 * bits.itemsize - 1)
+    for i in range(number.size):
+        total = np.uint64(0)
+        for f in range(bits.shape[1]):
+            b = np.uint64(bits[i, f])
+            b = np.uint64(0) if b == negative_zero else b
+            total += (b ^ (b >> np.uint64(32))) * factors[f]
+        at = np.int64(total * GOLDEN >> np.uint64(shift))
+        for _ in range(MOST_PROBES):
+            r = table[at]
+            if r < 0:
+                if m == most:
+                    return -1
+                table[at] = r = m
+                first[m] = i
+                m += 1
+                break
+            j, differs = first[r], False
+            for f in range(values.shape[1]):
+                differs |= values[i, f] != values[j, f]
+            if not differs:
+                break
+            at = (at + 1) & last
+        else:
+            return -1
+        number[i] = r
+        count[r] += 1
+    return m
 
 
 @njit(nogil=True, cache=True)

@@ -246,12 +246,36 @@ def words_of(values: Array) -> Array:
     return words
 
 
-def hash_rows(values: Array, rows: Array = None) -> Array:
-    """Return a hash of each row, or of some, that is equal for equal rows; its factors are not those of `exact.cpu`."""
-    m = len(values) if rows is None else rows.size
-    hashes = cp.empty(m, cp.uint64)
-    launch(ROWS, "hash_rows", m * WARP, values, values.shape[1], rows, m, hashes, options=(value_option(values.dtype),))
+def hash_rows(values: Array, rows: Array) -> Array:
+    """Return a hash of each of some rows; equal rows have the same, which is not that of `exact.cpu`."""
+    m, hashes, options = rows.size, cp.empty(rows.size, cp.uint64), (value_option(values.dtype),)
+    launch(ROWS, "hash_rows", m * WARP, values, values.shape[1], rows, m, hashes, options=options)
     return hashes
+
+
+def equal_rows(values: Array, most: int) -> tuple[Array, Array, Array] | None:
+    """Return which rows are equal, unless more than `most` are distinct; see `exact.cpu.equal_rows`."""
+    (n, d), options = values.shape, (value_option(values.dtype),)
+    bits = 1 + max(1, n - 1).bit_length()
+    table, place, listed = cp.zeros(1 << bits, cp.uint32), cp.empty(n, cp.int32), cp.zeros(2, cp.int32)
+    launch(ROWS, "enter_rows", n * WARP, values, n, d, 64 - bits, table, place, listed[:1], options=options)
+    first = cp.empty(n, cp.int32)
+    launch(ROWS, "list_first", n, n, table, place, first, listed[1:], options=options)
+    crowded, m = listed.tolist()
+    if crowded or m > most:
+        return None
+    first, count = first[:m], cp.zeros(m, cp.int64)
+    first.sort()
+    launch(ROWS, "number_rows", n, n, m, first, table, place, count, options=options)
+    return first, place, count
+
+
+def take_rows(values: Array, rows: Array) -> Array:
+    """Return some rows, int32, side by side."""
+    m, d = rows.size, values.shape[1]
+    taken = cp.empty((m, d), values.dtype)
+    launch(ROWS, "take_rows", m * d, values, d, rows, m, taken, options=(value_option(values.dtype),))
+    return taken
 
 
 def all_distances(values: Array, metric: Metric) -> Array:

@@ -7,6 +7,7 @@
     tiles of near points                   structured points: lists of the points within the bound
     filter by products or counts           many features: each pair of tiles once, without lists; survivors exactly
     exact tiles                            everything else
+    distinct rows                          counts where few rows are distinct, whose pairs count for all
 
 A `PairSearch` is prepared for one bound. The pairs of a range of rows are those whose `src` is in it, so that ranges
 together hold each pair once: of one set of points src < dst, of two sets src is a query and dst a point. Ranges make
@@ -30,7 +31,9 @@ from rapids_slink.metrics import Metric, distances, largest, surrogate_bound
 from rapids_slink.neighbors import MAX_FRAME_ROWS, estimate_search, search_in_tiles
 from rapids_slink.neighbors.exact import kernels
 from rapids_slink.neighbors.rows import (
+    Copies,
     check_zeros_between,
+    find_repeats,
     in_one_type,
     metric_rows,
     require_common_features_with,
@@ -68,6 +71,9 @@ SAMPLED_ROWS, MAX_FULL = 2**10, 1 / 16
 #: The most rows that are listed at a time, the bytes of an entry of a list while pairs are taken from it, and the
 #: number of pairs whose distances are computed at a time.
 LISTED_ROWS, ENTRY_BYTES, AT_ONCE = 2**21, 64, 2**24
+#: Pairs of this number of rows are counted by their distinct rows if these are at most `MAX_DISTINCT`, and each comes
+#: `COPIED` times on average.
+MIN_COUNTED, MAX_COUNTED, MAX_DISTINCT, COPIED = 2**12, 2**26, 2**12, 4
 ADVICE = "iter_pairs makes them a range of rows at a time, and count_pairs counts them"
 
 
@@ -168,11 +174,42 @@ class PairSearch:
         return Progress("Searching pairs", rows.stop - rows.start, self.progress) if self.progress else None
 
 
-def counts_within(weight: Array, limits: np.ndarray, device: Device) -> np.ndarray:
-    """Return how many weights are at most each of the ascending limits, (limits,) int64 on the host."""
+def counts_within(weight: Array, limits: np.ndarray, device: Device, pairs: Array = None) -> np.ndarray:
+    """Return how many pairs weigh at most each of the ascending limits, (limits,) int64 on the host.
+
+    A weight is that of one pair or of as many as `pairs` says, float64, all together less than 2⁵³.
+    """
     xp = device.xp
-    counts = xp.bincount(xp.searchsorted(device.asarray(limits), weight), minlength=limits.size + 1)
-    return np.cumsum(to_host(counts)[:-1])
+    counts = xp.bincount(xp.searchsorted(device.asarray(limits), weight), pairs, minlength=limits.size + 1)
+    return np.cumsum(to_host(counts)[:-1]).astype(np.int64)
+
+
+class CopyCounts(PairSearch):
+    """A count of the pairs of all rows, of which few are distinct, by the pairs of these."""
+
+    def __init__(self, copies: Copies, rows: Array, limit: float, metric: Metric, device: Device) -> None:
+        exact, first = kernels(device), copies.first
+        self.device, self.count_of = device, copies.count.astype("float64")
+        self.own = exact.pair_distances(rows, first, first, metric)
+        few = first.size > 1
+        self.search = prepare_pairs(exact.take_rows(rows, first), None, limit, metric, device) if few else None
+
+    @classmethod
+    def of(cls, rows: Array, limit: float, metric: Metric, device: Device) -> Self | None:
+        """Return the count of pairs of some rows; None unless many are equal."""
+        if not MIN_COUNTED <= len(rows) <= MAX_COUNTED or metric.missing:
+            return None
+        copies = find_repeats(rows, device, min(MAX_DISTINCT, len(rows) / COPIED))
+        return None if copies is None else cls(copies, rows, limit, metric, device)
+
+    def count(self, rows: slice, limits: np.ndarray) -> np.ndarray:
+        """Count the pairs of all rows within each limit: see `PairSearch.count`."""
+        of = self.count_of
+        counts = counts_within(self.own, limits, self.device, of * (of - 1) / 2)
+        if self.search is not None:
+            found = self.search.find(slice(0, of.size), np.inf)
+            counts += counts_within(found.weight, limits, self.device, of[found.src] * of[found.dst])
+        return counts
 
 
 def prepare_pairs(
@@ -267,6 +304,7 @@ class PairTask:
     #: (t,) float64, ascending: pairs up to the last are wanted, and counts up to each
     distances: np.ndarray
     names: bool = False  # whether rows go by their names in the index
+    counts: bool = False  # whether the pairs of all rows are only counted
     missing_values: tuple[Any, ...] = ()
     memory_limit: Any = None
     progress: bool | str = False
@@ -443,7 +481,9 @@ class NearPairs(PairFrames):
             self.search = prepare_pairs(points, queries, limit, metric, device, task.progress)
         elif len(x) > 1:
             rows = metric_rows(metric, x, device, compact=True)
-            self.search = prepare_pairs(rows, None, limit, metric, device, task.progress)
+            if task.counts and all(one.decides for one in self.limits):
+                self.search = CopyCounts.of(rows, limit, metric, device)
+            self.search = self.search or prepare_pairs(rows, None, limit, metric, device, task.progress)
 
     @classmethod
     def read(cls, X: Any, Y: Any, task: PairTask, device: Device) -> Self:

@@ -1,0 +1,57 @@
+// Copies of rows join the tree of the distinct rows: ways.py says how.
+#include "ordering.cuh"
+#include "runtime/include/atomics.cuh"
+#include "runtime/include/threads.cuh"
+
+// Looks at the edges of the tree of m distinct rows. Sets `lighter` if one is lighter than the copies of an end are to each other.
+// Otherwise the least row at that weight from row r, if it is before r, is m - nearer[r], and nearer[r] is 0 if there is none.
+extern "C" __global__ void find_ends(
+    long long edges, int m, const int* __restrict__ src, const int* __restrict__ dst, const double* __restrict__ weight,
+    const double* __restrict__ own, const long long* __restrict__ count, int* nearer, int* lighter) {
+    long long e = thread_index();
+    if (e >= edges) return;
+    int a = src[e], b = dst[e];
+    double w = weight[e];
+    if ((count[a] > 1 && w < own[a]) || (count[b] > 1 && w < own[b])) *lighter = 1;
+    if (w == own[b]) atomic_max(nearer + b, m - a);
+}
+
+// Lists the codes of the edges of all copies among n rows, in no order.
+extern "C" __global__ void list_copies(
+    long long n, int m, const int* __restrict__ first, const int* __restrict__ number, const int* __restrict__ nearer,
+    unsigned long long* __restrict__ code, int* listed) {
+    long long i = thread_index();
+    int r = i < n ? number[i] : 0;
+    bool is_copy = i < n && first[r] != i;
+    int slot = claim_in_warp(is_copy, listed), end = nearer[r] ? m - nearer[r] : r;
+    if (is_copy) code[slot] = edge_code(first[end], (int)i);
+}
+
+// Merges the edges of the copies, in the order of their codes, with those of the tree. Both are in the total order if all copies have
+// one weight; otherwise sets `unsorted`, and the edges may then be put after each other by `in_turn`.
+extern "C" __global__ void merge_copies(
+    long long copies, long long edges, bool in_turn, const int* __restrict__ first, const int* __restrict__ number,
+    const double* __restrict__ own, const long long* __restrict__ code, const int* __restrict__ src, const int* __restrict__ dst,
+    const double* __restrict__ weight, int* __restrict__ all_src, int* __restrict__ all_dst, double* __restrict__ all_weight,
+    int* unsorted) {
+    long long t = thread_index(), place = t;
+    if (t >= copies + edges) return;
+    auto weight_of = [&](long long k) { return own[number[(int)code[k]]]; };
+    auto code_of = [&](long long e) { return edge_code(first[src[e]], first[dst[e]]); };
+    bool is_copy = t < copies;
+    long long e = t - copies, its_code = is_copy ? code[t] : code_of(e);
+    double w = is_copy ? weight_of(t) : weight[e];
+    if (is_copy && t && w != weight_of(t - 1)) *unsorted = 1;
+    if (!in_turn) {  // as many edges of the other kind come first
+        long long low = 0, high = is_copy ? edges : copies;
+        while (low < high) {
+            long long middle = (low + high) / 2;
+            bool comes_first = is_copy ? lighter(weight[middle], code_of(middle), w, its_code)
+                                       : lighter(weight_of(middle), code[middle], w, its_code);
+            if (comes_first) low = middle + 1;
+            else high = middle;
+        }
+        place = low + (is_copy ? t : e);
+    }
+    all_src[place] = (int)(its_code >> 32), all_dst[place] = (int)its_code, all_weight[place] = w;
+}
