@@ -187,9 +187,8 @@ def test_bits_are_refused_unless_they_are_named(tmp_path):
     how = {"max_distance": 0.2, "device": "cpu", "column": "v", "output": tmp_path / "out"}
     with pytest.raises(TypeError, match=r"is fixed_size_binary\[3\]: a vector is a list .* take dtype='bfloat16'"):
         deduplicate_files(tmp_path / "a.parquet", **how)
-    with pytest.raises(
-        TypeError, match="with dtype='bfloat16' a vector is a list of uint16, several columns of uint16"
-    ):
+    words = "with dtype='bfloat16' a vector is a list of uint16, several columns of uint16"
+    with pytest.raises(TypeError, match=words):
         deduplicate_files(tmp_path / "a.parquet", dtype="bfloat16", **how)
     with pytest.raises(ValueError, match="dtype must be one of 'bfloat16', 'float8_e4m3fn', 'float8_e5m2', or None"):
         deduplicate_files(tmp_path / "a.parquet", dtype="float64", **how)

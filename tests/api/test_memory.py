@@ -153,17 +153,7 @@ MEASURED = {
 
 
 #: A search of each kind.
-QUICK = (
-    "fit, all pairs",
-    "fit, a tree",
-    "nearest_neighbors",
-    "fit_graph",
-    "text",
-    "groups",
-    "friends",
-    "codes",
-    "HDBSCAN",
-)
+QUICK = ("fit, all pairs", "fit, a tree", "nearest_neighbors", "text", "groups", "friends", "codes", "HDBSCAN")
 
 
 @pytest.mark.parametrize("name", [name if name in QUICK else full(name) for name in MEASURED])

@@ -57,7 +57,7 @@ QUICK_SIZES = [(11, (700, 43)), (11, (700, 44)), (2, (20, 19)), (11, (20, 19)), 
     ("make_search", "d", "size"),
     [
         case
-        for case in searches(*combinations((2, 11), SIZES, quick=QUICK_SIZES), features=features_given)
+        for case in searches(*combinations((2, 11), SIZES, quick=QUICK_SIZES), features=features_given, in_turn=True)
         if case.values[2][1] < 2000 or case.values[0].device == "cuda"  # which has other kernels for these
     ],
 )

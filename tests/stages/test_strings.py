@@ -345,9 +345,8 @@ def test_what_is_refused(values, error, message):
 
 def test_memory_limit():
     values = words(6000, letters="ABCDEFGHIJKLMNOP", longest=16, seed=17)
-    with pytest.raises(
-        rapids_slink.DeviceMemoryError, match=r"memory_limit='1MB' is too small for 6,000 rows: needs at"
-    ):
+    said = r"memory_limit='1MB' is too small for 6,000 rows: needs at"
+    with pytest.raises(rapids_slink.DeviceMemoryError, match=said):
         rapids_slink.fit(values, metric="levenshtein", max_distance=1, memory_limit="1MB", device="cpu")
     how = {"metric": "levenshtein", "max_distance": 2, "device": "cpu"}
     model, count = rapids_slink.fit(values, **how), rapids_slink.count_pairs(values, **how)
