@@ -257,9 +257,8 @@ def test_results_of_a_gpu_are_of_the_input_s_kind(client, blocks):
 def test_parquet(client, blocks, tmp_path):
     """Whose partitions Dask puts together where few columns are read."""
     pytest.importorskip("pyarrow")
-    frame = pd.DataFrame(blobs(0, 9), columns=[f"x{i}" for i in range(9)]).assign(
-        text="some more bytes in every row" * 9
-    )
+    frame = pd.DataFrame(blobs(0, 9), columns=[f"x{i}" for i in range(9)])
+    frame["text"] = "some more bytes in every row" * 9
     dd.from_pandas(frame, npartitions=6).to_parquet(tmp_path / "parts")
     parts = dd.read_parquet(tmp_path / "parts")[["x0", "x1"]]
     model = fit(parts, 4, device="cpu")

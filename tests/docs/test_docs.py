@@ -104,7 +104,7 @@ def test_there_are_commands():
 
 
 @pytest.mark.parametrize(
-    ("page", "module", "arguments"), [full(*one) if "--demo" in one[2] else one for one in COMMANDS]
+    ("page", "module", "arguments"), [full(*one) if "-demo" in one[2] else one for one in COMMANDS]
 )
 def test_commands(page, module, arguments, tmp_path, monkeypatch, capsys):
     """The command line's run, on tables such as they speak of; those that measure for minutes are understood."""

@@ -103,7 +103,8 @@ def test_labels_are_those_of_sklearn(device, n, d, side, eps, m, weighing, singl
 
 BOTH_WAYS = combinations(
     WEIGHTS, ("friends", "lists"), (2, 3),
-    quick=[("none", "lists", 2), ("zeros", "friends", 2), ("signed", "lists", 3), ("copies", "friends", 3)],
+    quick=[("zeros", "friends", 2), ("signed", "lists", 3)],
+    also=[("none", "lists", 2), ("copies", "friends", 3)],
 )  # fmt: skip
 
 

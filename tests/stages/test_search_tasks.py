@@ -66,7 +66,8 @@ def test_nearest_outside_ones_group(make_search, name, groups, k):
         *combinations(
             NAMES, (2, 30, 130),
             quick=[("uneven_blobs_8d", 30), ("integer_grid_10d", 2), ("tight_clusters", 130), ("all_rows_equal", 30)],
-        )
+        ),
+        in_turn=True,
     ),
 )  # fmt: skip
 def test_least_pair_of_each_group(make_search, name, groups):
