@@ -346,9 +346,8 @@ def test_summary_of_the_extreme_cuts(k, words, device):
 
 
 def test_summary_of_a_forest_and_of_one_row(device):
-    page = Text(
-        fit_graph(pd.DataFrame({"src": [0], "dst": [1], "weight": [1]}), n_nodes=3, device=device)._repr_html_()
-    )
+    pair = pd.DataFrame({"src": [0], "dst": [1], "weight": [1]})
+    page = Text(fit_graph(pair, n_nodes=3, device=device)._repr_html_())
     assert page.words[:2] == ["GraphHierarchy: 3 rows in 2 clusters", "2 clusters (1 < distance)"]
     assert Text(fit(np.zeros((1, 1)), 1, device=device)._repr_html_()).words[0] == "SingleLinkage: 1 row in 1 cluster"
 

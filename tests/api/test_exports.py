@@ -164,9 +164,8 @@ def test_to_scipy_refuses():
     with pytest.raises(TypeError, match=r"linkage must be a DataFrame .* got ndarray"):
         to_scipy(np.zeros((2, 4)))
     forest = linkage(pd.DataFrame({"src": [0, 2], "dst": [1, 3], "weight": [1, 2]}), n_nodes=4, device="cpu")
-    with pytest.raises(
-        ValueError, match="2 merges do not join 3 leaves into one tree: SciPy has no linkage of a forest"
-    ):
+    words = "2 merges do not join 3 leaves into one tree: SciPy has no linkage of a forest"
+    with pytest.raises(ValueError, match=words):
         to_scipy(forest)
 
 

@@ -57,9 +57,8 @@ def reasons_in(folder):
     first = dict(zip(["0", "1", "2"], SIZES, strict=False))
 
     def numbers(file, row):
-        return [
-            first[Path(name).stem] + at for name, at in zip(*(table[c].to_pylist() for c in (file, row)), strict=True)
-        ]
+        places = zip(*(table[c].to_pylist() for c in (file, row)), strict=True)
+        return [first[Path(name).stem] + at for name, at in places]
 
     return numbers("file", "row"), numbers("kept_file", "kept_row"), table["distance"].to_pylist()
 
@@ -140,9 +139,8 @@ def test_kinds_of_columns(tmp_path, dtype, how):
     X = (rows_of(1) + 1).astype(dtype)
     expected = np.flatnonzero(deduplicate(X, max_distance=0.2, metric="cosine", device="cpu") == np.arange(len(X)))
     if how == "columns":
-        pq.write_table(
-            pa.table({"id": np.arange(len(X)), **{f"v{i}": X[:, i] for i in range(5)}}), tmp_path / "a.parquet"
-        )
+        table = pa.table({"id": np.arange(len(X)), **{f"v{i}": X[:, i] for i in range(5)}})
+        pq.write_table(table, tmp_path / "a.parquet")
         source, column = tmp_path / "a.parquet", [f"v{i}" for i in range(5)]
     else:
         source, column = write(tmp_path / "in", X, partial(lists, fixed=how == "fixed")), None
@@ -187,9 +185,8 @@ def test_bits_are_refused_unless_they_are_named(tmp_path):
     how = {"max_distance": 0.2, "device": "cpu", "column": "v", "output": tmp_path / "out"}
     with pytest.raises(TypeError, match=r"is fixed_size_binary\[3\]: a vector is a list .* take dtype='bfloat16'"):
         deduplicate_files(tmp_path / "a.parquet", **how)
-    with pytest.raises(
-        TypeError, match="with dtype='bfloat16' a vector is a list of uint16, several columns of uint16"
-    ):
+    words = "with dtype='bfloat16' a vector is a list of uint16, several columns of uint16"
+    with pytest.raises(TypeError, match=words):
         deduplicate_files(tmp_path / "a.parquet", dtype="bfloat16", **how)
     with pytest.raises(ValueError, match="dtype must be one of 'bfloat16', 'float8_e4m3fn', 'float8_e5m2', or None"):
         deduplicate_files(tmp_path / "a.parquet", dtype="float64", **how)

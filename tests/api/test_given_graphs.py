@@ -21,9 +21,8 @@ FORMATS = ["csr", "csc", "coo", "lil", "dok", "bsr"]
 def symmetric(graph):
     """The lighter of the two entries of a pair, in both directions."""
     graph = graph.tocoo()
-    frame = pd.DataFrame(
-        {"u": np.minimum(graph.row, graph.col), "v": np.maximum(graph.row, graph.col), "w": graph.data}
-    )
+    u, v = np.minimum(graph.row, graph.col), np.maximum(graph.row, graph.col)
+    frame = pd.DataFrame({"u": u, "v": v, "w": graph.data})
     frame = frame.groupby(["u", "v"], as_index=False)["w"].min()
     both = [np.concatenate([frame[a], frame[b]]) for a, b in ("uv", "vu")]
     return sparse.csr_matrix((np.concatenate([frame["w"]] * 2), both), graph.shape)

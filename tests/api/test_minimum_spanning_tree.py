@@ -59,9 +59,9 @@ def graphs(draw):
 
 def light_first(engine, monkeypatch, light=1.0):
     """Let the lightest edges go first in small graphs too, about so many a node."""
-    monkeypatch.setattr(edge_kernels(engine), "LARGE", 1)
-    for name, value in (("DENSE", 0), ("LIGHT_EDGES", light)):
-        monkeypatch.setattr(rounds, name, value)
+    kernels = edge_kernels(engine)
+    for module, name, value in ((kernels, "LARGE", 1), (rounds, "DENSE", 0), (rounds, "LIGHT_EDGES", light)):
+        monkeypatch.setattr(module, name, value)
 
 
 @SMALL_GRAPHS

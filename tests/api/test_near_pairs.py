@@ -454,9 +454,7 @@ def client():
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-@pytest.mark.parametrize(
-    ("metric", "d"), combinations(("euclidean", "cosine", "jaccard"), (3, 30), quick=[("euclidean", 3)])
-)
+@pytest.mark.parametrize(("metric", "d"), every(("euclidean", "cosine", "jaccard"), (3, 30), quick=[("euclidean", 3)]))
 def test_dask(client, d, metric, prescribe):
     """The bits of one device, in partitions of blocks, of which those far apart do not meet."""
     dd = pytest.importorskip("dask.dataframe")

@@ -24,10 +24,12 @@ CALLED = {
     "minimum_spanning_tree": ["empty", "full"],
     "linkage": ["empty"],
 }
+EACH = [(name, function) for name in CALLED for function in CALLED[name]]
+LONG = [("fit, all pairs", function) for function in FUNCTIONS if function != "matmul"]
 
 
 @pytest.mark.parametrize(("cores", "most"), [(1, 2), full(1, 8), full(2, 3)])
-@pytest.mark.parametrize(("name", "function"), [(name, function) for name in CALLED for function in CALLED[name]])
+@pytest.mark.parametrize(("name", "function"), [full(*one) if one in LONG else one for one in EACH])
 def test_running_out_of_memory(monkeypatch, prescribe, name, function, cores, most):
     prescribe(cores=cores)
     call = CALLS[name]

@@ -416,6 +416,7 @@ def shaded_in(ax):
     return [artist for artist in ax.get_children() if hasattr(artist, "get_ds_data")]
 
 
+@pytest.mark.full  # which compiles functions of its own
 def test_datashader_draws_all_of_many_rows(monkeypatch):
     labels = np.arange(200_001) % 3
     labels[:5] = -1

@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
+from hard_cases import full
 from scipy import sparse
 from sklearn import cluster, neighbors
 from sklearn.base import clone
@@ -95,11 +96,10 @@ def assert_same(found, expected):
         {"metric": "cityblock", "algorithm": "brute"},
         {"metric": "cosine"},
         {"p": 3},
-        {"metric": "minkowski", "p": None, "metric_params": {"p": 1.5}},
         {"metric": "braycurtis", "algorithm": "brute"},  # scikit-learn's, whose tree finds others
         {"metric": "mahalanobis", "metric_params": {"VI": np.eye(2)}},
-        {"metric": lambda x, y: abs(x - y).max()},
-        {"algorithm": "kd_tree"},
+        *map(full, ({"metric": lambda x, y: abs(x - y).max()}, {"algorithm": "kd_tree"})),
+        full({"metric": "minkowski", "p": None, "metric_params": {"p": 1.5}}),
     ],
 )
 @pytest.mark.filterwarnings("ignore:Parameter p is found", "ignore:.* is handed to scikit-learn")

@@ -221,7 +221,7 @@ PLACES = [
 
 @pytest.mark.parametrize(
     ("owner", "name"),
-    [pytest.param(*place, id=place[1], marks=() if place in PLACES[::3] else pytest.mark.full) for place in PLACES],
+    [pytest.param(*place, id=place[1], marks=() if place in PLACES[::6] else pytest.mark.full) for place in PLACES],
 )
 def test_interruptions(monkeypatch, owner, name, device):
     if (name, device) == ("_sort_on_gpu", "cpu"):

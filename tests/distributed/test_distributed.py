@@ -167,13 +167,11 @@ def test_hdbscan(client, blocks):
     pd.testing.assert_frame_equal(ours.condensed_tree_.frame.compute(), theirs.condensed_tree_.frame)
     np.testing.assert_array_equal(ours.cluster_persistence_, theirs.cluster_persistence_)
     for one_piece in (lambda: ours.select(min_cluster_size=[4, 8]), ours.layers):
-        with pytest.raises(
-            ValueError, match="takes a model in one piece, and this has partitions: save it and load it"
-        ):
+        words = "takes a model in one piece, and this has partitions: save it and load it"
+        with pytest.raises(ValueError, match=words):
             one_piece()
-    with pytest.raises(
-        ValueError, match="select takes rows of features on one device: of text, sets, or in partitions"
-    ):
+    words = "select takes rows of features on one device: of text, sets, or in partitions"
+    with pytest.raises(ValueError, match=words):
         ours.select(parts, min_cluster_size=[4, 8])
     again = pickle.loads(pickle.dumps(ours))
     pd.testing.assert_frame_equal(again.select(min_cluster_size=[4, 8]), theirs.select(min_cluster_size=[4, 8]))
@@ -259,9 +257,8 @@ def test_results_of_a_gpu_are_of_the_input_s_kind(client, blocks):
 def test_parquet(client, blocks, tmp_path):
     """Whose partitions Dask puts together where few columns are read."""
     pytest.importorskip("pyarrow")
-    frame = pd.DataFrame(blobs(0, 9), columns=[f"x{i}" for i in range(9)]).assign(
-        text="some more bytes in every row" * 9
-    )
+    frame = pd.DataFrame(blobs(0, 9), columns=[f"x{i}" for i in range(9)])
+    frame["text"] = "some more bytes in every row" * 9
     dd.from_pandas(frame, npartitions=6).to_parquet(tmp_path / "parts")
     parts = dd.read_parquet(tmp_path / "parts")[["x0", "x1"]]
     model = fit(parts, 4, device="cpu")

@@ -66,7 +66,7 @@ def on_workers():
 
 
 @pytest.mark.parametrize("parameters", [{}, full({"min_samples": 5})], ids=str)
-@pytest.mark.parametrize("d", [3, 64])
+@pytest.mark.parametrize("d", [3, full(64)])
 def test_one_block(d, parameters, on_workers, monkeypatch):
     """Two workers, sixteen partitions: what each worker reads is a task, and so is the whole fit."""
     X, waits = np.random.default_rng(0).normal(size=(3000, d)).astype("float32"), []
@@ -146,7 +146,7 @@ def test_hosts_in_turn():
     assert hosts == ["1", "2", "3", "1", "2"]
 
 
-@pytest.mark.parametrize("parameters", [{}, {"min_samples": 4}], ids=str)
+@pytest.mark.parametrize("parameters", [{"min_samples": 4}, full({})], ids=str)
 def test_through_the_host(parameters, on_workers, blocks, monkeypatch):
     """As GPUs do without UCX: the pieces and blocks that go to another worker are copied once, and no others."""
     blocks(4)

@@ -93,9 +93,8 @@ def test_refused(client):
     parts = dd.from_pandas(df, npartitions=3, sort=False)
     with pytest.raises(ValueError, match="groups of a Dask DataFrame must be a column"):
         rapids_slink.fit(parts, groups=df["key"].to_numpy(), device="cpu")
-    with pytest.raises(
-        ValueError, match=r"a column, columns, or a Dask Series like it, and 'z' is not in \['x', 'key', 'y'\]"
-    ):
+    words = r"a column, columns, or a Dask Series like it, and 'z' is not in \['x', 'key', 'y'\]"
+    with pytest.raises(ValueError, match=words):
         rapids_slink.fit(parts, groups=["key", "z"], device="cpu")
     with pytest.raises(ValueError, match="groups must name a column of X, or hold a key for each row: 'z' is not in"):
         rapids_slink.fit(parts, groups="z", device="cpu")

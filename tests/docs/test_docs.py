@@ -103,9 +103,7 @@ def test_there_are_commands():
     assert {(page.stem, module) for page, module, _ in COMMANDS} >= {("README", "rapids_slink"), ("README", "bench")}
 
 
-@pytest.mark.parametrize(
-    ("page", "module", "arguments"), [full(*one) if "--demo" in one[2] else one for one in COMMANDS]
-)
+@pytest.mark.parametrize(("page", "module", "arguments"), [full(*one) if "demo" in one[2] else one for one in COMMANDS])
 def test_commands(page, module, arguments, tmp_path, monkeypatch, capsys):
     """The command line's run, on tables such as they speak of; those that measure for minutes are understood."""
     if module == "bench":

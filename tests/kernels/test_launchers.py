@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from fake_gpu import fake_gpu
-from hard_cases import full
+from hard_cases import combinations, full
 from launchers import LAUNCHERS, OTHERS, bvh, graph_cuda, launches_of, tree_cuda
 
 from bench import sanitize
@@ -142,9 +142,11 @@ def test_a_search_runs_to_its_end(metric, dtype, d, kernel, capability, precise)
     assert (kernel in {launch.kernel for launch in gpu.launches}) == has_filter
 
 
-@pytest.mark.parametrize("n_queries", [None, 2500])
-@pytest.mark.parametrize(("metric", "dtype", "d", "_kernel"), SEARCHED)
-def test_a_search_for_pairs_runs_to_its_end(metric, dtype, d, _kernel, n_queries):
+@pytest.mark.parametrize(
+    ("searched", "n_queries"), combinations(SEARCHED, (None, 2500), quick=zip(SEARCHED, 3 * (None, 2500), strict=True))
+)
+def test_a_search_for_pairs_runs_to_its_end(searched, n_queries):
+    metric, dtype, d, _ = searched
     n, metric = 3000, get_metric(metric)
     with fake_gpu(90) as gpu:
         gpu.run = lambda launch: compute(launch, redone=False)

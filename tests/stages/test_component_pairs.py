@@ -108,7 +108,7 @@ def test_clusters(n_clusters, spread, make_search):
     assert connected(search, component) == crossing_edges(*every_pair(search), component)
 
 
-@pytest.mark.parametrize("kind", ["bytes", "cosine", "correlation", "cores", "large cores"])
+@pytest.mark.parametrize("kind", ["bytes", "cosine", "cores", *map(full, ("correlation", "large cores"))])
 def test_other_weights(kind, make_search):
     rng = np.random.default_rng(0)
     label = rng.integers(0, 12, 500)
@@ -168,7 +168,7 @@ def test_centroids_that_hardly_differ(make_search):
     assert connected(search, component) == crossing_edges(*every_pair(search), component)
 
 
-@pytest.mark.parametrize("kind", ["spread", "grid", "alike"])
+@pytest.mark.parametrize("kind", ["grid", *map(full, ("spread", "alike"))])
 def test_the_same_tree_as_by_rounds(kind, engine, prescribe):
     rng = np.random.default_rng(0)
     n, centres = 1200, 40 * np.eye(12)[rng.integers(0, 7, 1200)]

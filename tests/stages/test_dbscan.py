@@ -103,7 +103,8 @@ def test_labels_are_those_of_sklearn(device, n, d, side, eps, m, weighing, singl
 
 BOTH_WAYS = combinations(
     WEIGHTS, ("friends", "lists"), (2, 3),
-    quick=[("none", "lists", 2), ("zeros", "friends", 2), ("signed", "lists", 3), ("copies", "friends", 3)],
+    quick=[("zeros", "friends", 2), ("signed", "lists", 3)],
+    also=[("none", "lists", 2), ("copies", "friends", 3)],
 )  # fmt: skip
 
 
@@ -162,7 +163,7 @@ def test_labels_by_trees(device, n, d, side, eps, m, seed):
     np.testing.assert_array_equal(to_host(model.core_sample_indices_), theirs.core_sample_indices_)
 
 
-@pytest.mark.parametrize("metric", ["euclidean", *map(full, ("cosine", "chebyshev")), "jaccard"])
+@pytest.mark.parametrize("metric", ["jaccard", *map(full, ("euclidean", "cosine", "chebyshev"))])
 def test_a_dense_core_by_trees(metric, device):
     rng = np.random.default_rng(0)
     X = np.concatenate([rng.normal(size=(1900, 20)) * 0.1, rng.normal(size=(300, 20)) * 5])

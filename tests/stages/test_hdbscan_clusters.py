@@ -385,9 +385,8 @@ def test_hdbscans_own_distances():
 
 def test_scikit_learn_counts_the_point_itself():
     X = blobs(3)
-    theirs = sklearn.cluster.HDBSCAN(
-        min_cluster_size=10, min_samples=6, metric="precomputed", algorithm="brute", copy=True
-    )
+    how = {"metric": "precomputed", "algorithm": "brute", "copy": True}
+    theirs = sklearn.cluster.HDBSCAN(min_cluster_size=10, min_samples=6, **how)
     theirs.fit(squareform(pdist(X)))
     model = fit(X, min_samples=5, device="cpu")
     ours = model.to_hdbscan(min_cluster_size=10)

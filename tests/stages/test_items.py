@@ -35,9 +35,8 @@ LIMITS |= {"cosine": (0, 0.2, 0.8, 1e300), "euclidean": (0, 0.2, 0.8, 4, 1e300)}
 
 WAYS = None, "stored", "distances", "projections", "keys"
 #: Each way with a metric of each kind, and each metric with two ways or more; `-m full` has all.
-QUICK = [
-    (way, kind[(i + j) % len(kind)]) for i, way in enumerate(WAYS) for j, kind in enumerate((STRINGS, SETS, SPARSE))
-]
+KINDS = STRINGS, SETS, SPARSE
+QUICK = [(way, kind[(i + j) % len(kind)]) for i, way in enumerate(WAYS) for j, kind in enumerate(KINDS)]
 EVERY_WAY = pytest.mark.parametrize(
     ("way", "metric"), [one if one in QUICK else full(*one) for one in product(WAYS, ITEM_METRICS)], indirect=["way"]
 )

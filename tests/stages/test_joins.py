@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hard_cases import CASES, full
+from hard_cases import CASES, every, full
 from oracles import assert_unlisted_are_above, least, squared_distances, without_self
 
 import rapids_slink
@@ -94,8 +94,7 @@ class Bounds:
         return weights[:, weights.shape[1] // 2] * self.share
 
 
-@pytest.mark.parametrize("k", [full(1), 2, 6])
-@pytest.mark.parametrize("share", [0.25, 1.0])
+@pytest.mark.parametrize(("k", "share"), every((1, 2, 6), (0.25, 1.0), quick=[(2, 1.0), (6, 0.25)]))
 @pytest.mark.parametrize("name", NAMES)
 def test_lists_are_complete_up_to_the_bounds_reached(name, share, k, engine, early):
     """Whatever the bounds are."""

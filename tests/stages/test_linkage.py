@@ -6,7 +6,7 @@ from itertools import cycle
 import numpy as np
 import pandas as pd
 import pytest
-from hard_cases import combinations
+from hard_cases import combinations, every
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.cluster import hierarchy
@@ -142,9 +142,7 @@ def test_merging_any_forest_in_any_order(engine, n, shape, order, seed, share, e
         np.testing.assert_array_equal(found, expected[:, [0, 1, 3]])
 
 
-@pytest.mark.parametrize(
-    ("shape", "order"), combinations(SHAPES, ORDERS, quick=[("chain", "rising"), ("random", "shuffled")])
-)
+@pytest.mark.parametrize(("shape", "order"), every(SHAPES, ORDERS, quick=[("chain", "rising"), ("random", "shuffled")]))
 def test_deep_and_wide_trees(engine, shape, order):
     rng = np.random.default_rng(0)
     tree = rank_edges(rng, shaped_tree(rng, DEEP, shape), order)

@@ -178,19 +178,10 @@ def around_topics(n, d, topic=500):
 KINDS = "topics", "topics in float32", "topics in float16", "grid", "noise", "long"
 
 
-@pytest.mark.parametrize(
-    ("metric", "kind"),
-    combinations(
-        ("euclidean", "sqeuclidean", "cosine"),
-        KINDS,
-        quick=[
-            ("euclidean", "grid"),
-            ("euclidean", "topics"),
-            ("sqeuclidean", "topics in float16"),
-            ("cosine", "long"),
-        ],
-    ),
-)
+NEAR = [("euclidean", "grid"), ("euclidean", "topics"), ("sqeuclidean", "topics in float16"), ("cosine", "long")]
+
+
+@pytest.mark.parametrize(("metric", "kind"), combinations(("euclidean", "sqeuclidean", "cosine"), KINDS, quick=NEAR))
 def test_blocks_of_near_rows(metric, kind, device, prescribe):
     """Rows that are dealt out to blocks around pivots, many or few of which visit others."""
     prescribe(tree="blocks")

@@ -1,5 +1,7 @@
 """Rows with missing values against scikit-learn's distances, HierCC's rule as a loop, and what is refused."""
 
+from itertools import cycle
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -212,6 +214,7 @@ def to_library(name, values):
 
 MARKS = ["0", "-", "LNF", "NIPH"]
 ALL = [*MARKS, *"12345", "?", "never"]
+COUNTS = "pairwise", "hiercc"
 AS_READ = {
     "text": lambda text: pd.DataFrame(text).astype(str),
     "objects": pd.DataFrame,
@@ -235,14 +238,15 @@ AS_READ = {
 }
 
 
-@pytest.mark.parametrize("form", AS_READ)
-@pytest.mark.parametrize(("metric", "missing"), [("hamming", "pairwise"), ("hamming", "hiercc")])
-def test_alleles_are_the_same_however_they_are_read(form, metric, missing, device):
+@pytest.mark.parametrize(
+    ("form", "missing"), combinations(AS_READ, COUNTS, quick=zip(AS_READ, cycle(COUNTS), strict=False))
+)
+def test_alleles_are_the_same_however_they_are_read(form, missing, device):
     text, values = alleles()
     X = AS_READ[form](text)
-    expected = heights_of(in_pairs(values, metric, missing))
+    expected = heights_of(in_pairs(values, "hamming", missing))
     for marks in (MARKS, (0, *MARKS[1:]), {*MARKS}, frozenset([0.0, *MARKS[1:]])):
-        model = fit(X, 1, metric=metric, missing=missing, missing_value=marks, device=device)
+        model = fit(X, 1, metric="hamming", missing=missing, missing_value=marks, device=device)
         np.testing.assert_array_equal(model.to_scipy()[:, 2], expected)
 
 

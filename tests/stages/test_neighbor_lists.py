@@ -57,7 +57,7 @@ QUICK_SIZES = [(11, (700, 43)), (11, (700, 44)), (2, (20, 19)), (11, (20, 19)), 
     ("make_search", "d", "size"),
     [
         case
-        for case in searches(*combinations((2, 11), SIZES, quick=QUICK_SIZES), features=features_given)
+        for case in searches(*combinations((2, 11), SIZES, quick=QUICK_SIZES), features=features_given, in_turn=True)
         if case.values[2][1] < 2000 or case.values[0].device == "cuda"  # which has other kernels for these
     ],
 )
@@ -134,11 +134,11 @@ ADVERSARIAL = {
 }  # fmt: skip
 
 
-def many_rows(*parameters, features):
+def many_rows(*parameters, features, in_turn=False):
     """`searches`, without trees in many dimensions: they would look at all pairs, one by one."""
     return [
         given
-        for given in searches(*parameters, features=features)
+        for given in searches(*parameters, features=features, in_turn=in_turn)
         if given.values[0].way != "tree" or features(*given.values[1:]) <= 8
     ]
 
@@ -160,6 +160,7 @@ QUICK_ADVERSARIAL = [
             quick=QUICK_ADVERSARIAL,
         ),
         features=lambda given, name: given[0],
+        in_turn=True,
     ),
 )
 def test_lists_of_adversarial_rows(make_search, given, name):

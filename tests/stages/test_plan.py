@@ -158,7 +158,8 @@ def test_all_pairs_connect_what_searches_by_a_tree_would_visit_whole(points, by_
     np.testing.assert_array_equal(model.distances_, linkage(X.astype(np.float64), "single")[:, 2])
 
 
-@pytest.mark.parametrize("joins", [True, full(False)])
+@pytest.mark.full
+@pytest.mark.parametrize("joins", [True, False])
 def test_all_pairs_join_many_points_of_few_tight_clusters(joins, set_costs):
     """Of which a search by a tree visits a third of the leaves, for each of the points."""
     rng, n = np.random.default_rng(0), 2**13

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from hard_cases import CASES, full
+from hard_cases import CASES, combinations, full
 from metric_cases import ALL_METRICS, takes_booleans
 from oracles import squared_distances
 from scipy.spatial.distance import cdist
@@ -47,8 +47,9 @@ def two_sets(name, n=300):
     return X[: len(X) // 3].copy(), np.concatenate((X[len(X) // 4 :], X[::7]))
 
 
-@pytest.mark.parametrize("k", [*LENGTHS, 2500, 4200])
-@pytest.mark.parametrize("d", [2, 20])
+@pytest.mark.parametrize(
+    ("d", "k"), combinations((2, 20), (*LENGTHS, 2500, 4200), quick=[(2, 1), (20, 2), (2, 33), (20, 100), (20, 2500)])
+)
 def test_lists_of_any_length(d, k, device):
     """Of values that tie, and of rows that repeat: up to all rows of Y."""
     rng = np.random.default_rng(d)
@@ -159,10 +160,16 @@ def keys_of_two(m, n, rng):
     return (rng.choice([0, 3, 5, 7, 11], size=size, p=shares) + rng.integers(0, 2, size) for size in (m, n))
 
 
-@pytest.mark.parametrize("k", [1, 2, 33, 100, 1200])
-@pytest.mark.parametrize(("search", "d"), [(None, 20), ("tree", 3), ("all pairs", 20)])
-def test_groups(search, d, k, device, prescribe):
+FOUND_BY = [(None, 20), ("tree", 3), ("all pairs", 20)]
+
+
+@pytest.mark.parametrize(
+    ("way", "k"),
+    combinations(FOUND_BY, (1, 2, 33, 100, 1200), quick=zip(2 * FOUND_BY, (1, 33, 2, 100, 1200, 33), strict=True)),
+)
+def test_groups(way, k, device, prescribe):
     """Rows of Y with the same key alone, whether each group is searched or all of its rows are compared."""
+    search, d = way
     prescribe(search=search)
     rng = np.random.default_rng(k)
     X, Y = rng.integers(0, 5, (150, d)) / 4, rng.integers(0, 5, (1200, d)) / 4

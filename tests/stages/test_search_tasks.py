@@ -30,8 +30,8 @@ def grouped(X, rng, groups):
     return group, distances
 
 
-def by_case(*parameters):
-    return searches(*parameters, features=lambda name, *_: shape(name)[1])
+def by_case(*parameters, in_turn=False):
+    return searches(*parameters, features=lambda name, *_: shape(name)[1], in_turn=in_turn)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,8 @@ def by_case(*parameters):
         *combinations(
             NAMES, (1, 2, 40), (1, 6, 50),
             quick=[("uneven_blobs_8d", 40, 6), ("repeated_rows", 2, 6), ("integer_grid_10d", 2, 1), ("cauchy", 1, 1)],
-        )
+        ),
+        in_turn=True,
     ),
 )  # fmt: skip
 def test_nearest_outside_ones_group(make_search, name, groups, k):
@@ -65,7 +66,8 @@ def test_nearest_outside_ones_group(make_search, name, groups, k):
         *combinations(
             NAMES, (2, 30, 130),
             quick=[("uneven_blobs_8d", 30), ("integer_grid_10d", 2), ("tight_clusters", 130), ("all_rows_equal", 30)],
-        )
+        ),
+        in_turn=True,
     ),
 )  # fmt: skip
 def test_least_pair_of_each_group(make_search, name, groups):
@@ -106,7 +108,8 @@ def test_least_pair_of_each_group(make_search, name, groups):
         *combinations(
             NAMES, (1, 256, 512, 700), (1, 6, 40),
             quick=[("uneven_blobs_8d", 512, 6), ("integer_grid_10d", 700, 40), ("cauchy", 256, 1), ("cauchy", 1, 6)],
-        )
+        ),
+        in_turn=True,
     ),
 )  # fmt: skip
 def test_lists_known_within_two_parts(make_search, name, split, k):

@@ -171,9 +171,8 @@ def test_copies_are_counted_and_not_compared(samples, watch):
     distinct = words(400, letters="ABCDEFGH", longest=12, seed=20)[:10]
     compared = watch(Strings, "distances", lambda result, *_, **more: result.size)
     values = distinct * 1600
-    model = SingleLinkage(None, distance_threshold=1, metric="levenshtein", min_samples=samples, device="cpu").fit(
-        values
-    )
+    model = SingleLinkage(None, distance_threshold=1, metric="levenshtein", min_samples=samples, device="cpu")
+    model.fit(values)
     assert sum(compared) <= 100
     edges = table("levenshtein", distinct)[np.triu_indices(10, 1)]
     heights = np.sort(model.linkage_["height"].to_numpy())
@@ -272,9 +271,7 @@ def test_what_models_of_text_refuse():
         model.to_frame(medoids=True)
     with pytest.raises(ValueError, match="X has 1 null"):
         model.append([None])
-    weighted = SingleLinkage(2, metric="levenshtein", min_samples=2, prediction_data=True, device="cpu").fit(
-        ["a", "b", "c"]
-    )
+    weighted = SingleLinkage(2, metric="levenshtein", min_samples=2, prediction_data=True, device="cpu").fit([*"abc"])
     with pytest.raises(ValueError, match="append is for min_samples=1"):
         weighted.append(["d"])
 
@@ -345,9 +342,8 @@ def test_what_is_refused(values, error, message):
 
 def test_memory_limit():
     values = words(6000, letters="ABCDEFGHIJKLMNOP", longest=16, seed=17)
-    with pytest.raises(
-        rapids_slink.DeviceMemoryError, match=r"memory_limit='1MB' is too small for 6,000 rows: needs at"
-    ):
+    said = r"memory_limit='1MB' is too small for 6,000 rows: needs at"
+    with pytest.raises(rapids_slink.DeviceMemoryError, match=said):
         rapids_slink.fit(values, metric="levenshtein", max_distance=1, memory_limit="1MB", device="cpu")
     how = {"metric": "levenshtein", "max_distance": 2, "device": "cpu"}
     model, count = rapids_slink.fit(values, **how), rapids_slink.count_pairs(values, **how)

@@ -144,9 +144,8 @@ def test_weights_of_another_index(device):
     for other in (weight[::-1], weight.reset_index(drop=True)):
         with pytest.raises(ValueError, match=r"^sample_weight has another index than X: pass sample_weight\.reindex"):
             HDBSCAN(3, device=device).fit(X, sample_weight=other)
-        with pytest.raises(
-            ValueError, match=r"another index than model\.labels_: pass sample_weight\.reindex\(model\."
-        ):
+        words = r"another index than model\.labels_: pass sample_weight\.reindex\(model\."
+        with pytest.raises(ValueError, match=words):
             fit(X, device=device).cut(3, sample_weight=other)
         HDBSCAN(3, device=device).fit(X.to_numpy(), sample_weight=other)
 

@@ -1,7 +1,7 @@
 """Point sets that break single linkage that is only nearly exact. ``CASES[name](dtype)`` makes one, always the same.
 
 Tests take them by `cases` or `case_dtypes`, which leave all but a few to the full set, as `combinations` does with the
-combinations of other parameters. Of long products of parameters `covering` draws a sample.
+combinations of other parameters and `every` with all of them. Of long products of parameters `covering` draws a sample.
 """
 
 import itertools

@@ -20,8 +20,10 @@ ALL_METRICS = [*SCIPYS, ("minkowski", 0.6), ("containment", 2.0), ("inner_produc
 HARD = [name for name in CASES if shape(name)[0] > 1]  # SciPy has no linkage of one
 
 
-def with_cases(metrics, *quick):
+def with_cases(metrics, *quick, also=()):
     """Return a sample of parameters ``metric, p, name``; each metric with a `quick` case is quick.
+
+    Each metric with a case that is `also` is in the sample.
 
     Each metric meets each family of cases, and each kind of metric, which has searches of its own, meets each case.
     """
@@ -31,7 +33,7 @@ def with_cases(metrics, *quick):
         return {(metric, p, FAMILY[name]), (METRICS[metric].filter, METRICS[metric].boxes, name)}
 
     each = [(metric, p, name) for metric, p in metrics for name in HARD]
-    return covering(each, traits, [values for values in each if values[2] in quick])
+    return covering(each, traits, *([values for values in each if values[2] in names] for names in (quick, also)))
 
 
 def takes_booleans(metric):
