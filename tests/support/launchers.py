@@ -165,7 +165,6 @@ def tiles_of_near_points():
     boxes = tile_cuda.boxes(places, points(n, 2, "float64"), slots.rows)
     task = SearchTask(ids(n), 1, ids(n), ids(n))
     rows = tile_cuda.put_rows(slots, task, ids(n), (0, 0), xp.zeros(n), xp.zeros(n))
-    tile_cuda.put_back(slots.rows, rows.bound, exact_cuda.empty_lists(n, 5), xp.zeros(n), exact_cuda.empty_lists(n, 5))
     tile_cuda.near_in_order(rows.ids, ids(n), ids(n), 33, (ids(n), ids(n)))
     for dtype, k in product(("float32", "float64"), (5, 500)):
         given, near = points(n, d, dtype), tile_cuda.near_in_order(rows.ids, ids(n), ids(n), 32, (ids(n), ids(n)))

@@ -267,15 +267,6 @@ def put_rows(
     return Rows(ids, real, groups, bound, where, in_terms, cells)
 
 
-def put_back(slots: Array, bound: Array, lists: Any, upper: Array, top: Any) -> None:
-    """Put the bounds and lists of rows in slots back to where the task has these rows: see `tiles.cpu.put_back`."""
-    n, k = slots.size, top.ids.shape[1]
-    launch(
-        TILES, "put_back", n * k, n, k, slots, bound, lists.ids, lists.weights, lists.overflowed, upper, top.ids,
-        top.weights, top.overflowed,
-    )  # fmt: skip
-
-
 def near_in_order(ids: Array, place_of: Array, order: Array, width: int, groups: Groups) -> Candidates:
     """Return rows' neighbours in the order as candidates: see `tiles.cpu.near_in_order`.
 
