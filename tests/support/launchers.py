@@ -119,9 +119,9 @@ def append_survivors(launch, atoms, sum_type, y_type):
     image = QuantizedPoints(xp.zeros(n * atoms, y_type), xp.zeros(n, sum_type), xp.zeros(n, "float32"))
     radii = launch.Radii(xp.zeros(n, "float32"), xp.zeros(n // launch.TILE, "float32"))
     survivors = launch.Survivors(xp.zeros((n, 5), "int32"), xp.zeros(n, "int32"), None, xp.zeros((n, 5), sum_type))
-    products = launch.Products(image, launch.work_items(4, 0, 8, 0, 8), n)
+    items = launch.work_items(4, 0, 8, 0, 8)
     into = launch.Destination(survivors, xp.zeros(1, "int32"))
-    launch.append_survivors(products, image, 4 * atoms - 3, radii, radii.by_tile, into)
+    launch.append_survivors(image, items, n, image, 4 * atoms - 3, radii, radii.by_tile, into)
 
 
 def bounds_of_filters():
