@@ -279,12 +279,13 @@ def test_norms_and_unit_rows(n, engine, kernels):
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
 def test_lists_are_put_where_their_rows_are(dtype, engine, kernels):
     xp, reached = engine.xp, SearchState(engine.xp.zeros(5), kernels.empty_lists(5, 2))
-    given = np.int32([[1, 2], [3, -1]]), np.array([[0.5, 1], [2, np.inf]])
-    found = TopLists(*map(engine.asarray, given), None)
-    kernels.put_lists(reached, engine.asarray(np.array([4, 1], dtype)), engine.asarray(np.array([1.0, 7.0])), found)
+    ids, weights, lost = np.int32([[1, 2], [0, 0], [3, -1]]), [[0.5, 1], [0, 0], [2, np.inf]], [True, True, False]
+    found = TopLists(*(engine.asarray(np.array(part)) for part in (ids, weights, lost)))
+    kernels.put_lists(reached, *map(engine.asarray, (np.array([4, -1, 1], dtype), np.array([1.0, 3.0, 7.0]))), found)
     assert to_host(reached.upper).tolist() == [0, 7, 0, 0, 1]
     assert to_host(reached.top.ids).tolist() == [[-1, -1], [3, -1], [-1, -1], [-1, -1], [1, 2]]
     assert to_host(reached.top.weights)[[1, 4]].tolist() == [[2, np.inf], [0.5, 1]]
+    assert to_host(reached.top.overflowed).tolist() == [False, False, False, False, True]
     kernels.put_lists(reached, xp.empty(0, dtype), xp.empty(0), kernels.empty_lists(0, 2))
 
 

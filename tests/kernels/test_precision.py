@@ -82,13 +82,13 @@ def test_fused_filter_is_tried(bits, together, is_precise, monkeypatch):
             y[: len(values)] = values
             return QuantizedPoints(y, None, None)
 
-        def append(products, image, steps, radii, tile_error, into):
-            assert (steps, products.n_points) == (image.y.shape[1] // 16, 20)
+        def append(rows, items, n_points, image, steps, radii, tile_error, into):
+            assert (items.tolist(), steps, n_points) == ([[0, 0, 1, 0]], image.y.shape[1] // 16, 20)
             for zeros in (radii.by_row, tile_error, image.half_norm):
                 assert not zeros.any()
-            sums = summed(products.rows.y, image.y[: products.n_points], bits, together)
+            sums = summed(rows.y, image.y[:n_points], bits, together)
             ids, count = into.candidates.ids, into.candidates.count
-            for row, column in zip(*np.nonzero(sums >= -np.asarray(products.rows.half_norm)[:, None]), strict=True):
+            for row, column in zip(*np.nonzero(sums >= -np.asarray(rows.half_norm)[:, None]), strict=True):
                 ids[row, count[row]], count[row] = column, count[row] + 1
 
         monkeypatch.setattr(encodings, "quantize_rows", quantized)
@@ -158,11 +158,10 @@ def test_this_gpu_keeps_the_bound(encodings, monkeypatch):
     allowed = np.tile((largest.astype(float) - least) / 2, 2)
     for off in (-1.5, 1.5):
 
-        def shifted(products, *rest, off=off):
-            half_norm = to_host(products.rows.half_norm)
+        def shifted(rows, *rest, off=off):
+            half_norm = to_host(rows.half_norm)
             half_norm[: allowed.size] += off * allowed
-            rows = replace(products.rows, half_norm=resolve("cuda").asarray(half_norm))
-            append(replace(products, rows=rows), *rest)
+            append(replace(rows, half_norm=resolve("cuda").asarray(half_norm)), *rest)
 
         monkeypatch.setattr(encodings, "append_survivors", shifted)
         assert not encodings.fp16_keeps_bound()

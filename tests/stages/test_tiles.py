@@ -345,7 +345,7 @@ def test_kernel_of_rows_in_slots(with_bounds, engine):
         top, lists, bounds = exact.empty_lists(m, k), exact.empty_lists(slots.size, k), engine.xp.zeros(m)
         lists.ids[...], lists.weights[...] = (engine.asarray(rng.integers(0, 99, (slots.size, k))) for _ in range(2))
         lists.overflowed[...] = engine.asarray(rng.random(slots.size) < 0.5)
-        of.put_back(given.rows, put.bound, lists, bounds, top)
+        exact.put_lists(SearchState(bounds, top), given.rows, put.bound, lists)
         place = np.argsort(np.where(real, slots, m), kind="stable")[:m]
         np.testing.assert_array_equal(to_host(bounds), found.bound[place])
         for to, part in ((top.ids, lists.ids), (top.weights, lists.weights), (top.overflowed, lists.overflowed)):

@@ -119,9 +119,9 @@ def append_survivors(launch, atoms, sum_type, y_type):
     image = QuantizedPoints(xp.zeros(n * atoms, y_type), xp.zeros(n, sum_type), xp.zeros(n, "float32"))
     radii = launch.Radii(xp.zeros(n, "float32"), xp.zeros(n // launch.TILE, "float32"))
     survivors = launch.Survivors(xp.zeros((n, 5), "int32"), xp.zeros(n, "int32"), None, xp.zeros((n, 5), sum_type))
-    products = launch.Products(image, launch.work_items(4, 0, 8, 0, 8), n)
+    items = launch.work_items(4, 0, 8, 0, 8)
     into = launch.Destination(survivors, xp.zeros(1, "int32"))
-    launch.append_survivors(products, image, 4 * atoms - 3, radii, radii.by_tile, into)
+    launch.append_survivors(image, items, n, image, 4 * atoms - 3, radii, radii.by_tile, into)
 
 
 def bounds_of_filters():
@@ -165,7 +165,6 @@ def tiles_of_near_points():
     boxes = tile_cuda.boxes(places, points(n, 2, "float64"), slots.rows)
     task = SearchTask(ids(n), 1, ids(n), ids(n))
     rows = tile_cuda.put_rows(slots, task, ids(n), (0, 0), xp.zeros(n), xp.zeros(n))
-    tile_cuda.put_back(slots.rows, rows.bound, exact_cuda.empty_lists(n, 5), xp.zeros(n), exact_cuda.empty_lists(n, 5))
     tile_cuda.near_in_order(rows.ids, ids(n), ids(n), 33, (ids(n), ids(n)))
     for dtype, k in product(("float32", "float64"), (5, 500)):
         given, near = points(n, d, dtype), tile_cuda.near_in_order(rows.ids, ids(n), ids(n), 32, (ids(n), ids(n)))

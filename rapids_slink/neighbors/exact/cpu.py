@@ -208,8 +208,11 @@ def unbounded(bound: np.ndarray) -> np.ndarray:
 
 
 def put_lists(into: Any, rows: Array, bound: Array, top: TopLists) -> None:
-    """Store the bounds and the lists of some rows in a `SearchState`."""
-    into.upper[rows], into.top.ids[rows], into.top.weights[rows] = bound, top.ids, top.weights
+    """Store the bounds and the lists of some rows in a `SearchState`; rows below zero are none."""
+    real = np.flatnonzero(rows >= 0)
+    rows, to = rows[real], into.top
+    into.upper[rows], to.ids[rows], to.weights[rows] = bound[real], top.ids[real], top.weights[real]
+    to.overflowed[rows] = top.overflowed[real]
 
 
 def scatter_min(least: Array, group: Array, weights: Array) -> None:

@@ -166,8 +166,9 @@ def put_lists(into: Any, rows: Array, bound: Array, top: TopLists) -> None:
     """Store the bounds and the lists of some rows in a `SearchState`; see `exact.cpu.put_lists`."""
     (m, k), rows = top.ids.shape, rows.astype(cp.int32, copy=False)
     launch(
-        LISTS, "put_lists", m * k, m, k, rows, bound, top.ids, top.weights, into.upper, into.top.ids, into.top.weights
-    )
+        LISTS, "put_lists", m * k, m, k, rows, bound, top.ids, top.weights, top.overflowed, into.upper, into.top.ids,
+        into.top.weights, into.top.overflowed,
+    )  # fmt: skip
 
 
 def scatter_min(least: Array, group: Array, weights: Array) -> None:

@@ -38,16 +38,16 @@ extern "C" __global__ void find_short_lists(long long n, int k, const int* __res
     if (i < n && ids[i * k + k - 1] < 0) *any = 1;
 }
 
-// Stores bounds, and lists of k, of m rows where these are among all.
+// Stores bounds, and lists of k, of m rows where these are among all; rows below zero are none.
 extern "C" __global__ void put_lists(
     long long m, int k, const int* __restrict__ rows, const double* __restrict__ bound, const int* __restrict__ ids,
-    const double* __restrict__ weights, double* __restrict__ upper, int* __restrict__ all_ids,
-    double* __restrict__ all_weights) {
+    const double* __restrict__ weights, const bool* __restrict__ overflowed, double* __restrict__ upper, int* __restrict__ all_ids,
+    double* __restrict__ all_weights, bool* __restrict__ all_overflowed) {
     long long i = thread_index();
-    if (i >= m * k) return;
+    if (i >= m * k || rows[i / k] < 0) return;
     long long row = rows[i / k], entry = row * k + i % k;
     all_ids[entry] = ids[i], all_weights[entry] = weights[i];
-    if (i % k == 0) upper[row] = bound[i / k];
+    if (i % k == 0) upper[row] = bound[i / k], all_overflowed[row] = overflowed[i / k];
 }
 
 // least[group[i]] = min(itself, the first of the k weights of row i). The first read is the multiprocessor's own: it may be stale, as in

@@ -464,7 +464,7 @@ class TileSearch(ListSearch):
         self.report.count(stage, tile_pairs=pairs, tile_pairs_formed=formed)
         growth = GROWTH if minima is None else GROWTH_OF_MINIMA
         lists = look(listed, geometric_slices(FIRST_BAND, listed.longest, growth))
-        self.kernels.put_back(slots.rows, rows.bound, lists, upper, reached.top)
+        exact.put_lists(reached, slots.rows, rows.bound, lists)
 
     def _rerank(
         self,

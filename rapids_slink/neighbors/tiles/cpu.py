@@ -515,15 +515,6 @@ def put_rows(
     return Rows(ids, real, groups, bound, where, where - np.int32(first[0]), slots.cell_of_tile - np.int32(first[1]))
 
 
-def put_back(slots: Array, bound: Array, lists: Any, upper: Array, top: Any) -> None:
-    """Put the bounds and lists of rows in slots back to where the task has these rows."""
-    places = np.flatnonzero(slots >= 0)
-    index = slots[places]
-    upper[index] = bound[places]
-    top.ids[index], top.weights[index] = lists.ids[places], lists.weights[places]
-    top.overflowed[index] = lists.overflowed[places]
-
-
 def near_in_order(ids: Array, place_of: Array, order: Array, width: int, groups: Groups) -> Candidates:
     """Return the candidates of rows: their neighbours in the order, without those in a row's own group.
 

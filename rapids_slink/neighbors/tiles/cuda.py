@@ -14,7 +14,6 @@ from rapids_slink.neighbors.filter.fused import (
     QUANTIZE,
     Destination,
     LocalTerms,
-    Products,
     append_survivors,
     fp16_keeps_bound,
     square_bound,
@@ -267,15 +266,6 @@ def put_rows(
     return Rows(ids, real, groups, bound, where, in_terms, cells)
 
 
-def put_back(slots: Array, bound: Array, lists: Any, upper: Array, top: Any) -> None:
-    """Put the bounds and lists of rows in slots back to where the task has these rows: see `tiles.cpu.put_back`."""
-    n, k = slots.size, top.ids.shape[1]
-    launch(
-        TILES, "put_back", n * k, n, k, slots, bound, lists.ids, lists.weights, lists.overflowed, upper, top.ids,
-        top.weights, top.overflowed,
-    )  # fmt: skip
-
-
 def near_in_order(ids: Array, place_of: Array, order: Array, width: int, groups: Groups) -> Candidates:
     """Return rows' neighbours in the order as candidates: see `tiles.cpu.near_in_order`.
 
@@ -470,10 +460,10 @@ def append(
     into = Candidates(ids, plan.count, points.slots.rows)
     if len(plan.items):
         image, queries = (QuantizedPoints(part.y, None, None) for part in (points, rows))
-        products = Products(queries, plan.items, points.slots.rows.size)
         destination = Destination(into, plan.next_item, row_group, point_group)
         local = LocalTerms(lists.tiles, row_cell, points.slots.cell_of_tile, first_sums, least)
-        append_survivors(products, image, _steps(points.centres.shape[1], fine), None, None, destination, local)
+        steps, n_points = _steps(points.centres.shape[1], fine), points.slots.rows.size
+        append_survivors(queries, plan.items, n_points, image, steps, None, None, destination, local)
     return into
 
 

@@ -302,19 +302,6 @@ extern "C" __global__ void put_rows(
     if (s % TILE == 0) cell_in_terms[s / TILE] = cell_of_tile[s / TILE] - first_cell;
 }
 
-// The bounds of rows in slots, and the k entries of their lists, to where the task has them.
-extern "C" __global__ void put_back(
-    long long n, int k, const int* __restrict__ slots, const double* __restrict__ bound, const int* __restrict__ ids,
-    const double* __restrict__ weights, const bool* __restrict__ overflowed, double* __restrict__ upper, int* __restrict__ to_ids,
-    double* __restrict__ to_weights, bool* __restrict__ to_overflowed) {
-    long long i = thread_index(), s = i / k, c = i % k;
-    if (s >= n || slots[s] < 0) return;
-    long long index = slots[s];
-    if (c == 0) upper[index] = bound[s];
-    to_ids[index * k + c] = ids[i], to_weights[index * k + c] = weights[i];
-    if (c == 0) to_overflowed[index] = overflowed[s];
-}
-
 // The neighbours of rows in the order, `width` of n for each.
 extern "C" __global__ void list_in_order(
     long long rows, int width, int n, const int* __restrict__ ids, const int* __restrict__ place_of, const int* __restrict__ order,

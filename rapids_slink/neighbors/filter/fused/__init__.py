@@ -115,15 +115,6 @@ class Survivors(Candidates):
 
 
 @dataclass(frozen=True)
-class Products:
-    """Which products a launch forms."""
-
-    rows: QuantizedPoints  # an image
-    items: Array  # (m, 4) int32, the work items: see pass.cuh
-    n_points: int  # points from this number on are padding
-
-
-@dataclass(frozen=True)
 class Destination:
     """Where survivors go."""
 
@@ -148,7 +139,9 @@ class LocalTerms(NamedTuple):
 
 
 def append_survivors(
-    products: Products,
+    rows: QuantizedPoints,
+    items: Array,
+    n_points: int,
     image: QuantizedPoints,
     steps: int,
     radii: Radii | None,
@@ -158,11 +151,12 @@ def append_survivors(
 ) -> None:
     """Form the products of some rows with tiles of an image, and append the pairs that pass.
 
+    The rows are an image, `items`, (m, 4) int32, the work items of pass.cuh, and points from `n_points` on padding.
     A row's features take a number of tensor core instructions, `steps`. The `radii` are the rows', and `tile_error`,
     (tiles,) float32, has the largest error of each tile of the image. Every pair is tested for both its points if it
     goes into `Survivors`. Between cells `local` has the items' tiles, and what takes the place of radii and half norms.
     """
-    rows, survivors = products.rows, into.candidates
+    survivors = into.candidates
     half_sq_dist = getattr(survivors, "half_sq_dist", None)
     bits = [  # of numbers that are no int32, as the kernel reads them
         part if part is None or part.dtype == cp.int32 else part.view(cp.uint32)
@@ -185,10 +179,10 @@ def append_survivors(
     pairs = (np.uint64(0), int(into.once)) if table is None else (np.uint64(table.data.ptr), len(table))
     addresses = [np.uint64(0)] * 5 if local is None else [np.uint64(part.data.ptr) for part in local]
     sizes = (0, 0) if local is None else (local.thresholds.shape[1], local.begins.shape[1])
-    grid = (min(len(products.items) * (BLOCK_ROWS // body.rows), body.blocks * multiprocessors()),)
+    grid = (min(len(items) * (BLOCK_ROWS // body.rows), body.blocks * multiprocessors()),)
     launch_blocks(
         body.source, "append_survivors", grid, body.threads, rows.y, image.y, image.half_norm, -(-steps // ATOM_STEPS),
-        products.items, len(products.items), products.n_points, rows.half_norm, radii.by_row, radii.by_tile, tile_error,
+        items, len(items), n_points, rows.half_norm, radii.by_row, radii.by_tile, tile_error,
         into.row_group, into.point_group, survivors.capacity, survivors.ids, *bits, into.thresholds, c_struct(*pairs),
         c_struct(*addresses, *map(np.int64, sizes)), options=body.options, shared_memory=body.shared,
     )  # fmt: skip
@@ -515,7 +509,6 @@ def _fp16_keeps_bound(_hopper: bool, _gpu: int) -> bool:
         none = Radii(cp.zeros(BLOCK_ROWS, cp.float32), cp.zeros(BLOCK_ROWS // TILE, cp.float32))
         candidates = Candidates(cp.empty((m, n), cp.int32), cp.zeros(m, cp.int32))
         into = Destination(candidates, cp.zeros(1, cp.int32))
-        append_survivors(
-            Products(rows, cp.asarray([[0, 0, 1, 0]], cp.int32), n), points, TRIED_STEPS, none, none.by_tile, into
-        )
+        item = cp.asarray([[0, 0, 1, 0]], cp.int32)
+        append_survivors(rows, item, n, points, TRIED_STEPS, none, none.by_tile, into)
         return trial.is_passed(candidates.ids.get(), candidates.count.get())

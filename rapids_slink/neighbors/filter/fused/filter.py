@@ -28,7 +28,6 @@ from rapids_slink.neighbors.filter.fused import (
     Destination,
     Fp16,
     Int8,
-    Products,
     Projected,
     Radii,
     Survivors,
@@ -167,10 +166,10 @@ class ImageFilter(TileFilter):
         capacity = capacity or self.room * candidate_capacity(task.k)
         candidates = Candidates(cp.empty((m, capacity), cp.int32), counts[:m], self.order)
         items = work_items(rows.half_norm.size // BLOCK_ROWS, band.start // TILE, -(-band.stop // TILE))
-        products = Products(rows, items, min(band.stop, self.order.size))
         radii = self.radii(bound, rows.error, rows.half_norm.size)
         row_group, point_group = groups
-        self._append(products, radii, Destination(candidates, counts[m:], row_group, point_group))
+        into, n_points = Destination(candidates, counts[m:], row_group, point_group), min(band.stop, self.order.size)
+        self._append(rows, items, radii, into, n_points)
         return candidates
 
     def arrange_parts(self, bound: Any, split: int) -> bool:
@@ -218,9 +217,8 @@ class ImageFilter(TileFilter):
         image = self.image()
         begin, blocks = split // TILE, (split or image.half_norm.size) // BLOCK_ROWS
         items = work_items(blocks, 2 * offsets.start, 2 * offsets.stop, begin, image.half_norm.size // TILE - begin)
-        products = Products(image, items, self.order.size)
         radii = self.radii(bound, image.error, image.half_norm.size)
-        self._append(products, radii, Destination(into, cp.zeros(1, cp.int32)))
+        self._append(image, items, radii, Destination(into, cp.zeros(1, cp.int32)))
 
     def pairs_within(
         self, items: Any, limits: tuple[float, float], capacity: int, filled_block: int
@@ -254,19 +252,18 @@ class ImageFilter(TileFilter):
         points of several components, `components` are the component of each point and the numbers of the components'
         pairs. If pairs come `once`, and are counted if they are surely within, that number is the second result.
         """
-        image, counts = self.image(), cp.zeros(3, cp.uint64)  # found, surely within, and the next work item
-        products = Products(image, items, self.order.size)
+        counts = cp.zeros(3, cp.uint64)  # found, surely within, and the next work item
         pairs = Candidates(cp.empty((3, capacity), cp.int32), counts[:1])
         component, numbers = components
         sure = once and thresholds.size > 1
         into = Destination(pairs, counts[2:], component, self.order, thresholds, numbers, once, sure)
-        self._append(products, radii, into)
+        self._append(self.image(), items, radii, into)
         n_found, surely, _ = (int(number) for number in counts.get())
         return (pairs.ids[:, :n_found], surely) if n_found <= capacity else None
 
-    def _append(self, products: Products, radii: Radii, into: Destination) -> None:
-        image = self.image()
-        append_survivors(products, image, self.encoding.steps, radii, self.tile_error, into)
+    def _append(self, rows: QuantizedPoints, items: Array, radii: Radii, into: Destination, n_points: int = 0) -> None:
+        image, n_points = self.image(), n_points or self.order.size
+        append_survivors(rows, items, n_points, image, self.encoding.steps, radii, self.tile_error, into)
 
 
 #: Tiles that follow each other share out their points: up to `DEALT` tiles, and at most one in `DEALT_OF` of all tiles.
