@@ -453,8 +453,8 @@ def ways_of(problem: Problem) -> list[Way]:
     # The distance of a line is one operation on a difference.
     if by_distance and d == 1 and (metric.formula.is_one_operation or metric.space is not None):
         ways.append(LINE)
-    certain = PAIRS if pairs_serve(problem) else LISTS
-    if certain is LISTS:
+    fallback = PAIRS if pairs_serve(problem) else LISTS
+    if fallback is LISTS:
         # Equal rows are nearest to each other. With missing values others are often at zero too. Core distances that
         # are given may be of rows with weights.
         if problem.core is None and metric.formula.has_equal_rows_first and not metric.missing:
@@ -464,12 +464,12 @@ def ways_of(problem: Problem) -> list[Way]:
         # Boxes take less time than the lists alone (bench/NOTES.md). Core distances need the lists, and most of the
         # tree follows from these.
         if by_distance and device.is_gpu and is_searched_by_tree(n, d, metric, device):
-            certain = BOXES
+            fallback = BOXES
         elif by_distance and device.is_gpu:  # `prepare` makes the search, which the other ways need as well
             ways.append(BOXES_IF_LOW)
-        if certain is LISTS and problem.max_weight < math.inf and lists.may_have_blocks(problem):
+        if fallback is LISTS and problem.max_weight < math.inf and lists.may_have_blocks(problem):
             ways.append(BLOCKS)
-    ways.append(certain)
+    ways.append(fallback)
     if wanted is None or metric is PRECOMPUTED:
         return ways
     ways = [way for way in ways if way.name == wanted]
@@ -486,9 +486,9 @@ def estimate_tree(problem: Problem) -> MemoryEstimate:
 
     A line, whose values decide, has its bytes too. The other ways that look at values take what is free.
     """
-    *looking, certain = ways_of(problem)
-    assert certain.estimate is not None
-    needed = certain.estimate(problem)
+    *looking, fallback = ways_of(problem)
+    assert fallback.estimate is not None
+    needed = fallback.estimate(problem)
     return replace(needed, peak=max(needed.peak, LINE_BYTES * problem.n)) if LINE in looking else needed
 
 
