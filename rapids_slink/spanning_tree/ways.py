@@ -9,7 +9,7 @@ takes no more, or serves only where the rest fits into what that estimate leaves
 points of least ids connects each value to the next. No other pair across that gap has an equally small weight, unless
 rounding makes a larger difference equal to it. If a check finds that, `tree_of_line` returns None.
 
-*In a box that repeats* the line is a ring, and the last value joins the first. The tree is all of these edges except
+*In a box that repeats* the line is a ring: an edge connects the last value to the first. The tree is all edges except
 the last in the total order, which crosses a gap h. Proof: let i be any other gap. A pair between the two arcs that i
 and h leave crosses one of both gaps, whichever way round it goes. Except the two edges themselves, each such pair
 crosses a further gap as well, so it weighs more than one of the two edges, of which that across i comes first. Each of
@@ -24,10 +24,10 @@ edges come last. Let w be the weight between the copies of a row: its core dista
 with itself, which is zero or, for cosine, what rounding leaves of it. If a row with copies has a lighter pair, for
 instance if products of tiny numbers underflow, all rows are searched. Otherwise the lightest pairs of a copy weigh w:
 those with its first row f, with other copies and with what is at w from f. By the total order Kruskal's algorithm meets
-that with the least id i first, and i is at most f. Until then the copy is alone, so it joins i. Next it is in the
-component of f, and each of its further pairs comes after that of f with the same row, so it stays a leaf. The tree has
-the least id among the distinct rows at w from f: if it is below f, its edge to f is the first of f's edges that
-Kruskal's algorithm meets, and so in the tree.
+that with the least id i first, and i is at most f. Until then the copy is alone, so an edge connects it to i. Next it
+is in the component of f, and each of its further pairs comes after that of f with the same row, so it stays a leaf. The
+tree has the least id among the distinct rows at w from f: if it is below f, its edge to f is the first of f's edges
+that Kruskal's algorithm meets, and so in the tree.
 
 **Groups.** Small groups have a tree each, all at once, and large ones their usual way, one by one. Nothing is compared
 across groups. Within a group rows keep their order. So the total order of its edges is the same by the group's own
