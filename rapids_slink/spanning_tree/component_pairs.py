@@ -179,13 +179,13 @@ class ConnectContext:
         return radius_terms(self.filter.n_features, self.filter.scaling.scale * (1 + ROUNDING), self.filter.metric)
 
 
-MAX_COMPONENTS = 4096  # their pairs are listed
+MAX_COMPONENTS = 4096  # more are not connected at once, since all their pairs are listed
 #: Bits of a key below its set, of which the bits of a point are the lowest; more points would overflow launches, too.
 SET_SHIFT = constant(SOURCE, "BIN_BITS") + constant(SOURCE, "POINT_BITS")
 MAX_POINTS = 2 ** constant(SOURCE, "POINT_BITS")
 PAIR_BYTES, CENTROID_BYTES = 128, 24  # per pair while separations are measured, and per feature of a centroid
-#: Facing points are listed if there are more than FACING_COST pairs of points for each point and component. A point is
-#: listed MAX_FACING times, on average, at most.
+#: Only facing points (see the glossary) are compared if otherwise there were more than FACING_COST pairs of points for
+#: each point and component. A point is listed MAX_FACING times, on average, at most.
 FACING_COST, MAX_FACING = 32, 16
 MAX_OVERLAPPING = 32  # pairs of small or negative separation, per component
 MIN_SAMPLED = 8  # points of a component that are compared with another's

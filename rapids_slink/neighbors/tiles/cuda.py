@@ -214,7 +214,7 @@ def places_of_slots(places: Array, rows: Array) -> Array:
 def near_tiles(
     row_boxes: Array, points: PlacedTiles, where: Array, reach: Reach, common: CommonGroups, balls: Balls | None = None
 ) -> Lists:
-    """Return the tiles that may have a point within the reach of a row of each block: see `tiles.cpu.near_tiles`."""
+    """Return for each block of rows the tiles with a point within reach of one of them: see `tiles.cpu.near_tiles`."""
     (boxes, turned, places, lost), (block_group, tile_group) = points, common or (None, None)
     (n_tiles, _, m), n_blocks = boxes.shape, reach.blocks.size
     words, stride = -(-n_tiles // WARP), golden_stride(n_tiles)

@@ -338,7 +338,7 @@ def _array(column: Array, device: Device) -> Any:
 
 
 def _signed(src: Array, dst: Array) -> tuple[Any, Any]:
-    """Return both ends as int32 or int64; an id that fits into neither becomes negative."""
+    """Return both ends as int32 or int64. An id beyond both becomes negative, so ids count as names."""
     narrow = all(end.dtype.itemsize < 4 or end.dtype == np.int32 for end in (src, dst))
     ends = (end.view("int64") if end.dtype == np.uint64 else end for end in (src, dst))
     src, dst = (end.astype("int32" if narrow else "int64", copy=False) for end in ends)
