@@ -314,8 +314,8 @@ class Copies:
         at, least = xp.flatnonzero(weight == own[dst]), xp.arange(self.first.size)
         if at.size:  # CuPy finds nothing unique in nothing
             # Of edges of one weight the one from the least id comes first.
-            row, first_at = xp.unique(dst[at], return_index=True)
-            least[row] = src[at[first_at]]
+            row, place = xp.unique(dst[at], return_index=True)
+            least[row] = src[at[place]]
         whole = PreallocatedFrame.empty(device, m + weight.size, EDGE_TYPES)
         ends, others, weights = whole.columns.values()
         ends[:m], others[:m], weights[:m] = self.first[least][self.number], self.repeated, own[self.number]
