@@ -74,7 +74,7 @@ from rapids_slink.spanning_tree.ways import (
 )
 
 #: A function that makes the tree of a problem's rows.
-Grow: TypeAlias = Callable[[Problem, Array, Report], Tree]
+MakeTree: TypeAlias = Callable[[Problem, Array, Report], Tree]
 #: A function that reads the rows of pairs, and the one that reads points.
 ReadPairs: TypeAlias = Callable[..., within.PairFrames]
 READ_POINTS = within.NearPairs.read
@@ -634,7 +634,7 @@ def tree_of_points(
     values: Array,
     problem: Problem,
     report: Report,
-    grow: Grow,
+    make_tree: MakeTree,
     core: Array = None,
     groups: Groups | None = None,
 ) -> Tree:
@@ -647,7 +647,7 @@ def tree_of_points(
     with report.stage("neighbors", device):
         rows = metric_rows(metric, values, device, alone=groups is None, compact=True) if problem.n > 1 else values
     if groups is None:
-        tree, components = grow(problem.of_rows(rows), rows, report)
+        tree, components = make_tree(problem.of_rows(rows), rows, report)
     else:
         report["way"] = "groups"
         tree, components = forest_of_groups(problem.of_rows(rows), rows, groups, values, report)

@@ -194,7 +194,7 @@ class Density:
 
     @cached_property
     def label(self) -> np.ndarray:
-        """Return the label of each cluster of the tree: that of the selected one that equals or contains it, or -1."""
+        """Return for each cluster of the tree the label of the selected cluster that is or contains it; -1 if none."""
         selected, label = np.zeros(self.tree.parent.size, bool), np.full(self.tree.parent.size + 1, -1, np.int32)
         selected[self.selected] = True
         label[self.selected] = np.arange(self.selected.size)

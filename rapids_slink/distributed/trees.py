@@ -97,7 +97,7 @@ def tree_of_blocks(run: Run, blocks: Blocks, pairs: list[tuple[int, int]], progr
         trees.append(results[-1])
         level = 0  # trees of more and more pairs are put together, as the digits of a counter carry over
         while len(trees) >= TREES_AT_ONCE and (len(results) // TREES_AT_ONCE**level) % TREES_AT_ONCE == 0:
-            tree = run.task("join", forest_of_trees, settings, trees[-TREES_AT_ONCE:], index=(level, len(results)))
+            tree = run.task("forest", forest_of_trees, settings, trees[-TREES_AT_ONCE:], index=(level, len(results)))
             trees[-TREES_AT_ONCE:] = [tree]
             level += 1
     run.wait(results, progress)
@@ -157,12 +157,12 @@ def lists_within_blocks(own: Sequence[Any], device: Device) -> PartLists | None:
 
 @on_worker
 def pair_tree(
-    device: Device, settings: Settings, parts: list[tuple[Array, Array, Any]], starts: list[int], within: list[bool]
+    device: Device, settings: Settings, parts: list[tuple[Array, Array, Any]], starts: list[int], keeps_own: list[bool]
 ) -> dict[str, Any]:
     """Return the tree's edges for one or two blocks of points, numbered among all points, and its report's counts.
 
     `parts` are the rows, core distances and lists of each block. The edges between the blocks are kept, and those
-    within a block if its entry of `within` is true.
+    within a block if its entry of `keeps_own` is true.
     """
     xp, metric, report = device.xp, settings.metric, Report()
     blocks, cores, lists = ([part[i] for part in parts] for i in range(3))
@@ -174,7 +174,7 @@ def pair_tree(
     tree, _ = tree_of_rows(problem, prepared, report)
     report.pop("seconds", None)
     sides = [tree.columns[end] >= len(blocks[0]) for end in ("src", "dst")]
-    kept = (sides[0] != sides[1]) | xp.asarray([within[0], within[-1]])[sides[0].astype("int8")]
+    kept = (sides[0] != sides[1]) | xp.asarray([keeps_own[0], keeps_own[-1]])[sides[0].astype("int8")]
     src, dst, weight = (column[kept] for column in tree.columns.values())
     distance = distances(metric, weight, (src, dst), (values, values), device, core=core_distance)
     numbers = xp.concatenate([xp.arange(start, start + len(rows)) for start, rows in zip(starts, blocks, strict=True)])

@@ -154,7 +154,7 @@ def _edits_of_pair(codes, starts, src, dst, cutoff, masks, edge):
         a_end, b_end = a_end - 1, b_end - 1
     count = b_end - b
     if a < a_end:
-        count = _columns(codes, a, a_end, b, b_end, cutoff, masks, edge)
+        count = _edits_of_parts(codes, a, a_end, b, b_end, cutoff, masks, edge)
     return np.float64(count) if count <= cutoff else np.inf
 
 
@@ -162,9 +162,9 @@ def _edits_of_pair(codes, starts, src, dst, cutoff, masks, edge):
 def _edits_of_rows(codes, starts, rows, first, masks, alone, edge, out):
     """Write how many edits up to `LANES` strings are from each string from `first` on: a column of `out` for each lane.
 
-    A lane has a string of up to a word, and the others pass all lanes a character at a time, as in `_columns`. The last
-    column of the table begins with their length, and its steps are the bits of both words. Longer strings take a pair
-    at a time. `masks` has a word of 32 or 64 bits for each character and lane, of zeros.
+    A lane has a string of up to a word, and the others pass all lanes a character at a time, as in `_edits_of_parts`.
+    The last column of the table begins with their length, and its steps are the bits of both words. Longer strings take
+    a pair at a time. `masks` has a word of 32 or 64 bits for each character and lane, of zeros.
     """
     one, whole = masks.dtype.type(1), np.zeros(LANES, np.uint64)
     plus, minus = np.empty(LANES, masks.dtype), np.empty(LANES, masks.dtype)
@@ -210,7 +210,7 @@ def _pass_character(masks, character, plus, minus):
 
 
 @njit(nogil=True, cache=True)
-def _columns(codes, a, a_end, b, b_end, cutoff, masks, edge):
+def _edits_of_parts(codes, a, a_end, b, b_end, cutoff, masks, edge):
     """Return the number of edits between two parts of `codes`, or any number above `cutoff` if there are more.
 
     The first part is not empty, and not longer than the second.

@@ -15,7 +15,7 @@ import numpy as np
 
 from rapids_slink.forced import forced
 from rapids_slink.metrics import Metric
-from rapids_slink.neighbors.filter import REST, SAMPLE, Projection, Scaling, sample_stride
+from rapids_slink.neighbors.filter import REST, SAMPLE, PrincipalAxes, Scaling, sample_stride
 from rapids_slink.neighbors.task import golden_stride
 from rapids_slink.report import Report
 from rapids_slink.runtime.cuda import constant, launch_blocks, value_option
@@ -270,7 +270,7 @@ def int8_saves_time(n: int, d: int, listed: int, cost: Costs) -> bool:
 
 def worthwhile_projection(
     points: Array, n_queries: int, scaling: Scaling, costs: Costs, device: Device, within: float = inf
-) -> Projection | None:
+) -> PrincipalAxes | None:
     """Return the projection with which testing all pairs takes the least time; None if no projection takes less.
 
     Survivors are counted on a sample. They are the pairs whose partial distance, less what rounding may hide, is within
@@ -313,7 +313,7 @@ def worthwhile_projection(
             best, first, best_time = m, first_axes, before + survivors * row_time
     if best == d:
         return None
-    return Projection.of(points, scaling, xp.ascontiguousarray(axes[:, :best]), device, rest, first)
+    return PrincipalAxes.of(points, scaling, xp.ascontiguousarray(axes[:, :best]), device, rest, first)
 
 
 def _leading_axes(points: Array, scaling: Scaling, may_be_flat: bool, xp: Any) -> Array | None:

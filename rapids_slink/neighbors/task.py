@@ -82,7 +82,7 @@ class SearchTask:
     bounds_by_lists: BoundsByLists | None = None
     #: with `per_group_minimum`: raise `ManyTilesError` if most tile pairs would be formed (the caller then connects
     #: components at once)
-    may_join: bool = False
+    may_give_up: bool = False
 
     @property
     def for_first_bounds(self) -> Self:
@@ -163,7 +163,7 @@ class Search:
     name = ""  # for reports
     is_over_all_pairs = False  # whether a task takes time in proportion to the number of its pairs
     #: when components may be connected at once: "first", "late" (after it has raised `ManyTilesError`), or "", never
-    joins = ""
+    connects_at_once = ""
     for_lists = False  # whether another search connects its lists, whatever they are
     ends_lists = False  # whether bounds by lists cut off the lists of its k-NN graph, and few distances are equal
     #: set by a search that has `by_products`; the memory is for its tasks and for connecting components at once

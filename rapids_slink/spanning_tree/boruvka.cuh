@@ -23,9 +23,9 @@ __device__ __forceinline__ int find_root(int* parent, int v) {
     return v;
 }
 
-// Joins the components of two points, while others join some at the same time; returns the root of both.
+// Unites the components of two points, while others unite some at the same time; returns the root of both.
 //
-// Only a root gets a new parent, by an atomic that sees whether it still is one, so each join merges two trees. A late write of
+// Only a root gets a new parent, by an atomic that sees whether it still is one, so each call unites two trees. A late write of
 // `find_root` sets a parent that was an ancestor, and still is one.
 __device__ __forceinline__ int join(int* parent, int p, int q) {
     int a = find_root(parent, p), b = find_root(parent, q);

@@ -31,7 +31,7 @@ struct Growth {
 
 // Zeros at first. The largest component as its size << 32 | its root; and the next point to search.
 struct Round { unsigned long long largest, next; };
-constexpr int MAX_ROUNDS = 64;  // more than can occur: each joins at least half of the components that search to another
+constexpr int MAX_ROUNDS = 64;  // more than can occur: each connects at least half of the components that search
 struct Counters { unsigned long long arrived, taken, searched, rounds; Round round[MAX_ROUNDS]; };
 
 // The nearest others of each point, up to `limit`; the first is its candidate. The points of a warp search together.

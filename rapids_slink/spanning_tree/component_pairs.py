@@ -112,7 +112,7 @@ class Sets(NamedTuple):
 
 
 @dataclass(frozen=True)
-class JoinContext:
+class ConnectContext:
     """The components to connect, and the search with its distances and filter."""
 
     search: Search
@@ -179,13 +179,13 @@ class JoinContext:
         return radius_terms(self.filter.n_features, self.filter.scaling.scale * (1 + ROUNDING), self.filter.metric)
 
 
-MAX_COMPONENTS = 4096  # their pairs are listed
+MAX_COMPONENTS = 4096  # more are not connected at once, since all their pairs are listed
 #: Bits of a key below its set, of which the bits of a point are the lowest; more points would overflow launches, too.
 SET_SHIFT = constant(SOURCE, "BIN_BITS") + constant(SOURCE, "POINT_BITS")
 MAX_POINTS = 2 ** constant(SOURCE, "POINT_BITS")
 PAIR_BYTES, CENTROID_BYTES = 128, 24  # per pair while separations are measured, and per feature of a centroid
-#: Facing points are listed if there are more than FACING_COST pairs of points for each point and component. A point is
-#: listed MAX_FACING times, on average, at most.
+#: Only facing points (see the glossary) are compared if otherwise there were more than FACING_COST pairs of points for
+#: each point and component. A point is listed MAX_FACING times, on average, at most.
 FACING_COST, MAX_FACING = 32, 16
 MAX_OVERLAPPING = 32  # pairs of small or negative separation, per component
 MIN_SAMPLED = 8  # points of a component that are compared with another's
@@ -195,7 +195,7 @@ ROUNDS_OF_TILES = 1  # the cost of all rounds of searches in tiles, in rounds ov
 
 def is_worthwhile(search: Search, components: int, n: int, m: int) -> bool:
     """Return whether connecting the components of n points at once is possible and costs less than searching m rows."""
-    if not search.joins or components > MAX_COMPONENTS or n > MAX_POINTS or forced().connect == "rounds":
+    if not search.connects_at_once or components > MAX_COMPONENTS or n > MAX_POINTS or forced().connect == "rounds":
         return False
     return bool(forced().connect) or connects(components, n, m, search.report) == "at_once"
 
@@ -216,7 +216,7 @@ def connect_components(
     if PAIR_BYTES * k**2 / 2 + CENTROID_BYTES * k * filter_.n_features > search.free_bytes / 4:
         return None
     components = Components(*kernels(filter_.device).sort_by_component(component, k))
-    context = JoinContext(search, filter_, core, components, rounds * rows.size * component.size)
+    context = ConnectContext(search, filter_, core, components, rounds * rows.size * component.size)
     pairs, separations = _separations(context)
     weight = context.pair_weights(*pairs.support)
     if not _compare_samples(context, pairs, weight):
@@ -230,7 +230,7 @@ def connect_components(
     return None if close_pairs is None else _lightest_edges(context, close_pairs, upper, report)
 
 
-def _separations(context: JoinContext) -> tuple[ComponentPairs, Separations]:
+def _separations(context: ConnectContext) -> tuple[ComponentPairs, Separations]:
     """Return all pairs of components, and the data from which their separations are computed.
 
     Quantizing moves a point by at most e, and the error of a product with a quantized centroid m is at most η|y||m|. A
@@ -253,7 +253,7 @@ def _separations(context: JoinContext) -> tuple[ComponentPairs, Separations]:
     return ComponentPairs(*context.kernels.measure_pairs(separations, components.order)), separations
 
 
-def _compare_samples(context: JoinContext, pairs: ComponentPairs, weight: Array) -> bool:
+def _compare_samples(context: ConnectContext, pairs: ComponentPairs, weight: Array) -> bool:
     """Lower the weights of pairs of small separation to the least of their samples; return False if these are many."""
     near = context.kernels.overlapping(pairs, weight, context.radius_terms)
     width = min(SAMPLED, int((context.budget / COSTS[context.device.name].weight / max(1, near.size)) ** 0.5))
@@ -266,7 +266,7 @@ def _compare_samples(context: JoinContext, pairs: ComponentPairs, weight: Array)
     return True
 
 
-def _within_bottlenecks(context: JoinContext, pairs: ComponentPairs, weight: Array) -> tuple[Ends, Array, Array]:
+def _within_bottlenecks(context: ConnectContext, pairs: ComponentPairs, weight: Array) -> tuple[Ends, Array, Array]:
     """Return the pairs that the tree of these weights leaves, their bottlenecks, and the components' leaves."""
     in_tree = _tree(pairs.first, pairs.second, weight, context)
     table = path_bottlenecks(*(to_host(column[in_tree]) for column in (pairs.first, pairs.second, weight)))
@@ -275,7 +275,7 @@ def _within_bottlenecks(context: JoinContext, pairs: ComponentPairs, weight: Arr
     return Ends(first, second), upper, leaf
 
 
-def _by_filter(context: JoinContext, ends: Ends, upper: Array, leaf: Array, separations: Separations) -> PointPairs:
+def _by_filter(context: ConnectContext, ends: Ends, upper: Array, leaf: Array, separations: Separations) -> PointPairs:
     """Return the pairs of points that weigh at most their component pair's `upper`, and some others.
 
     The fused filter finds them, or a finer one if too many pass this. The result is None if too many pass the finest,
@@ -311,7 +311,7 @@ def _by_filter(context: JoinContext, ends: Ends, upper: Array, leaf: Array, sepa
     return close_pairs
 
 
-def _facing(context: JoinContext, ends: Ends, upper: Array, separations: Separations) -> Sets | None:
+def _facing(context: ConnectContext, ends: Ends, upper: Array, separations: Separations) -> Sets | None:
     """Return the points that may be within a pair's `upper` of a point of its other component; None if too many.
 
     The points of the first and of the second component of each pair come in turn, as keys: first those that are nearest
@@ -333,7 +333,7 @@ def _facing(context: JoinContext, ends: Ends, upper: Array, separations: Separat
     return Sets(keys, start, Ends(number[:-1:2].astype("int32"), number[1::2].astype("int32")))
 
 
-def _lightest_edges(context: JoinContext, close_pairs: Any, upper: Array, report: Report) -> tuple[Any, Any, Any]:
+def _lightest_edges(context: ConnectContext, close_pairs: Any, upper: Array, report: Report) -> tuple[Any, Any, Any]:
     """Return the minimum spanning tree of the components over these pairs of points: src, dst and weight."""
     src, dst, pair = close_pairs
     weight = context.tighten(upper, src, dst, pair)
@@ -349,7 +349,7 @@ def _lightest_edges(context: JoinContext, close_pairs: Any, upper: Array, report
     return src[in_tree], dst[in_tree], weight[in_tree]
 
 
-def _tree(first: Array, second: Array, weight: Array, context: JoinContext) -> Array:
+def _tree(first: Array, second: Array, weight: Array, context: ConnectContext) -> Array:
     """Return the ascending positions of the edges in a spanning tree of the components; the earlier of ties wins."""
     device, xp = context.device, context.device.xp
     in_tree, _ = spanning_forest(EdgeList(first, second, weight, len(context.components)), device)
@@ -362,7 +362,7 @@ TESTED_BYTES = 32  # bytes of a point for each component that it is paired with
 UNDERFLOW = 1e-290  # above the error of sums of squares of tiny numbers
 
 
-def _by_products(context: JoinContext, ends: Ends, upper: Array) -> PointPairs:
+def _by_products(context: ConnectContext, ends: Ends, upper: Array) -> PointPairs:
     """Return the pairs of points that weigh at most their component pair's `upper`, by the products of all, on a CPU.
 
     A tile has points of one component, and of others that are paired with it. The pairs that pass lower `upper` for the

@@ -54,9 +54,9 @@ extern "C" __global__ void find_cores(
 // The minimum spanning tree of a complete graph, n - 1 edges in the total order. With core distances the weights are mutual
 // reachability.
 //
-// A round finds each component's lightest edge to another, by root (`best_weight`, `best_code`), by those of its points (`lightest`,
-// `code`). A point's edge stays its lightest until its other end is in the component. Then the row is read again, unless what is
-// known of it, that no edge is lighter, rules it out: its component has a lighter one. So `lightest` is a lower bound if there is no
+// A round finds each component's lightest edge to another, by root (`best_weight`, `best_code`), from those of its points (`lightest`,
+// `code`). A point's edge stays its lightest until its other end is in the component. Then the row is read again, unless the bound on
+// the row's edges rules it out: its component has a lighter one. So `lightest` is a lower bound if there is no
 // `code`. Edges are taken in any order (`taken_weight`, `taken_code`) and sorted at the end by counting, for each, the lighter ones.
 // `state`, 2 + 7 n zeros, is one array since each takes the host a while: it counts the blocks at a barrier and the edges taken,
 // and then holds these.

@@ -162,7 +162,7 @@ extern "C" __global__ void record_search(
         bound_weight[v] = upper[i], bound_code[v] = NO_EDGE;
 }
 
-// Joins the trees of the two ends of m pairs: the larger root goes under the smaller. Without `src` the pairs are those of lists of k.
+// Unites the trees of the two ends of m pairs: the larger root goes under the smaller. Without `src` the pairs are those of lists of k.
 extern "C" __global__ void join_pairs(
     long long m, int k, const int* __restrict__ src, const int* __restrict__ dst, int* parent) {
     long long pair = thread_index();

@@ -1,4 +1,4 @@
-// Friends of friends on a bounding volume hierarchy: the components of all pairs within a limit. boxes.py has the proof.
+// Friends of friends on a bounding volume hierarchy: the components of all pairs within a limit. docs/algorithms.md has the proof.
 //
 // A point is its position along the curve. `parent` is a forest over points whose roots are the components; a point's parent
 // comes before it.
@@ -34,7 +34,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) reduce_near_points(
     total[order[p]] = result;
 }
 
-// Marks the nodes whose points are all within the limit of each other by the first of them. The formula of the box's sides is no
+// Marks the tight nodes, whose points are all within the limit of each other, by their first point. The formula of the box's sides is no
 // less than that of two points inside, because rounding is monotone, and no less than that of their images.
 extern "C" __global__ void mark_cells(int leaves, const Span* __restrict__ spans, double limit, Node* nodes) {
     long long v = thread_index();
@@ -44,8 +44,8 @@ extern "C" __global__ void mark_cells(int leaves, const Span* __restrict__ spans
     nodes[v].group = sides.of_gaps() <= limit ? spans[v].first : MIXED;
 }
 
-// Each point's parent is the first point of its cell: the largest marked node that holds it, or else the point alone. `others`
-// counts the points that are not the first of theirs.
+// Each point's parent is the first point of the largest tight node that holds it, or else the point alone. `others`
+// counts the points that are not the first of their tight node.
 extern "C" __global__ void __launch_bounds__(THREADS) begin_with_cells(
     const int* __restrict__ leaf_of, long long n, const Node* __restrict__ nodes, const int* __restrict__ above,
     int* __restrict__ parent, unsigned long long* others) {
@@ -60,8 +60,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) begin_with_cells(
     if (votes && threadIdx.x % WARP == 0) atomicAdd(others, (unsigned long long)__popc(votes));
 }
 
-// Joins points to those within the limit that follow them on the curve: the first points of cells, or all others. A node of one
-// component alone is passed over if it is the point's own, and left at the first point of it that is near.
+// Unites points with those within the limit that follow them on the curve: the first points of tight nodes, or all others. A node of
+// one component is passed over if that is the point's own, and left at its first point that is near.
 extern "C" __global__ void __launch_bounds__(THREADS) join_near_points(
     const VALUE* __restrict__ points, const int* __restrict__ leaf_of, long long n, const Node* __restrict__ nodes,
     const int* __restrict__ cell, bool firsts, double limit, int* parent) {
@@ -89,13 +89,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) join_near_points(
         });
 }
 
-// The component of each point.
+// Writes the component of each point.
 extern "C" __global__ void find_components(long long n, int* parent, int* __restrict__ component) {
     long long p = thread_index();
     if (p < n) component[p] = find_root(parent, p);
 }
 
-// The label of each row, by the order in which clusters appear in the rows. `first` are n each: the first row of each root.
+// Writes the label of each row, by the order in which clusters appear in the rows. `first` are n each: the first row of each root.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) number_components(
     long long n, const int* __restrict__ order, int* parent, int* first, unsigned* number, unsigned* of_blocks,
     int* __restrict__ label, unsigned long long* counters) {

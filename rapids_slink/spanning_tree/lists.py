@@ -155,7 +155,7 @@ def lists_of(look: Look, by_distance: bool = False) -> NeighborLists:
             return neighbor_lists(search, problem.n, k, device)
         bounds_by_lists = None
         if settings.n_neighbors is None and look.max_weight == inf and ends_lists(problem.n, device):
-            bounds_by_lists = partial(join_weights, device=device)
+            bounds_by_lists = partial(growth_weights, device=device)
         return neighbor_lists(
             search, problem.n, k, device, settings.min_samples, problem.core, problem.part_lists, look.max_weight,
             bounds_by_lists,
@@ -190,15 +190,15 @@ def length_by_search(problem: Problem, search: Search | None = None) -> int:
     Lists that end where clusters become large may be longer than others.
     """
     settings, n, device, metric = problem.settings, problem.n, problem.device, problem.metric
-    joins = settings.n_neighbors is None and not problem.by_reachability and problem.part_lists is None
-    if joins and search is not None and search.for_lists:
+    may_differ = settings.n_neighbors is None and not problem.by_reachability and problem.part_lists is None
+    if may_differ and search is not None and search.for_lists:
         return WIDE_NEIGHBORS
     if search is None:
         may_end = metric.filter == "product" and not is_searched_by_tree(n, problem.d, metric, device)
     else:
         may_end = search.ends_lists
-    if joins and may_end and problem.max_weight == inf and ends_lists(n, device) and n <= MAX_JOINED_ROWS:
-        return JOINED_NEIGHBORS
+    if may_differ and may_end and problem.max_weight == inf and ends_lists(n, device) and n <= MAX_ENDED_ROWS:
+        return ENDED_NEIGHBORS
     return list_length(settings)
 
 
@@ -236,19 +236,19 @@ def connect_forest(
     """
     searched, most_components, is_bounded, n_open = False, inf, max_weight < inf, inf
     whole = among_all or search
-    joins_late = (forced().connect or whole.joins) == "late"
+    connects_late = (forced().connect or whole.connects_at_once) == "late"
 
-    def search_outside(rows: Array, may_join: bool = False) -> None:
+    def search_outside(rows: Array, may_give_up: bool = False) -> None:
         """Find each row's nearest point outside its component, unless the component has a lighter edge."""
         own, upper = forest.component, forest.best_weight[forest.component[rows]]
         if is_bounded:
             upper = device.xp.minimum(upper, max_weight)
-        task = SearchTask(rows, 1, own, own, upper, per_group_minimum=True, core=lists.core, may_join=may_join)
+        task = SearchTask(rows, 1, own, own, upper, per_group_minimum=True, core=lists.core, may_give_up=may_give_up)
         result = search.find(task)
         report.count("connect", rows_searched=rows.size)
         kernels(device).record_search(forest, rows, result)
 
-    def are_joined(components: int, rows: Array) -> bool:
+    def are_connected(components: int, rows: Array) -> bool:
         """Connect the last components at once; return whether it was done."""
         nonlocal most_components
         edges = connect_components(whole, lists.core, forest.component, components, rows, report)
@@ -282,14 +282,14 @@ def connect_forest(
             if searched and not grown.edges and (not is_bounded or rows.size >= n_open):
                 raise RuntimeError("a search has made no component certain of an edge: please report this")
             n_open = rows.size
-            may_join = not is_bounded and grown.components <= most_components
-            may_join = may_join and is_worthwhile(whole, grown.components, forest.component.size, rows.size)
-            if may_join and not joins_late and are_joined(grown.components, rows):
+            may_give_up = not is_bounded and grown.components <= most_components
+            may_give_up = may_give_up and is_worthwhile(whole, grown.components, forest.component.size, rows.size)
+            if may_give_up and not connects_late and are_connected(grown.components, rows):
                 return
             try:
-                search_outside(rows, may_join and joins_late)
+                search_outside(rows, may_give_up and connects_late)
             except ManyTilesError:
-                if are_joined(grown.components, rows):
+                if are_connected(grown.components, rows):
                     return
                 search_outside(rows)
             searched = True
@@ -298,14 +298,14 @@ def connect_forest(
 #: The fewest points of a large cluster.
 LARGE = 1024
 #: The length of lists that end at these weights. Few rows have half as many neighbours within them, but points with
-#: near copies list these first. With more points than `MAX_JOINED_ROWS` such lists would take too much memory.
-JOINED_NEIGHBORS, MAX_JOINED_ROWS = 16, 2**24
+#: near copies list these first. With more points than `MAX_ENDED_ROWS` such lists would take too much memory.
+ENDED_NEIGHBORS, MAX_ENDED_ROWS = 16, 2**24
 #: The length of lists in clusters that are about as wide as they are far apart: then another search connects most of
 #: the components.
 WIDE_NEIGHBORS = 4
 
 
-def join_weights(ids: Array, weights: Array, device: Device) -> Array:
+def growth_weights(ids: Array, weights: Array, device: Device) -> Array:
     """Return the weight at which each point's cluster becomes large by the edges of lists, (n,) float64.
 
     It is infinite for points whose cluster never does. Where a list has fewer entries `ids`, (n, k) int32, are -1, and
@@ -325,14 +325,14 @@ def join_weights(ids: Array, weights: Array, device: Device) -> Array:
     first, second, size = xp.empty((3, m), "int32")
     dendrogram_kernels(device).merge_in_order(src, dst, n, first, second, size)
     # By cluster, leaves first: the last cluster that holds it and is not large, and the weight at which that one ends.
-    merge, within, end = xp.arange(n, n + m, dtype="int32"), xp.arange(n + m, dtype="int32"), xp.full(n + m, xp.inf)
+    merge, holder, end = xp.arange(n, n + m, dtype="int32"), xp.arange(n + m, dtype="int32"), xp.full(n + m, xp.inf)
     for child in (first, second):
-        within[child] = xp.where(size < large, merge, child)
+        holder[child] = xp.where(size < large, merge, child)
         end[child] = weight
     for _ in range(large.bit_length()):
-        within = within[within]
-    joined: Array = end[within[:n]]
-    return joined
+        holder = holder[holder]
+    weight_of_large: Array = end[holder[:n]]
+    return weight_of_large
 
 
 # --------------------------------------------------------------------------------------------------------------- blocks

@@ -9,7 +9,7 @@ takes no more, or serves only where the rest fits into what that estimate leaves
 points of least ids connects each value to the next. No other pair across that gap has an equally small weight, unless
 rounding makes a larger difference equal to it. If a check finds that, `tree_of_line` returns None.
 
-*In a box that repeats* the line is a ring, and the last value joins the first. The tree is all of these edges except
+*In a box that repeats* the line is a ring: an edge connects the last value to the first. The tree is all edges except
 the last in the total order, which crosses a gap h. Proof: let i be any other gap. A pair between the two arcs that i
 and h leave crosses one of both gaps, whichever way round it goes. Except the two edges themselves, each such pair
 crosses a further gap as well, so it weighs more than one of the two edges, of which that across i comes first. Each of
@@ -24,10 +24,10 @@ edges come last. Let w be the weight between the copies of a row: its core dista
 with itself, which is zero or, for cosine, what rounding leaves of it. If a row with copies has a lighter pair, for
 instance if products of tiny numbers underflow, all rows are searched. Otherwise the lightest pairs of a copy weigh w:
 those with its first row f, with other copies and with what is at w from f. By the total order Kruskal's algorithm meets
-that with the least id i first, and i is at most f. Until then the copy is alone, so it joins i. Next it is in the
-component of f, and each of its further pairs comes after that of f with the same row, so it stays a leaf. The tree has
-the least id among the distinct rows at w from f: if it is below f, its edge to f is the first of f's edges that
-Kruskal's algorithm meets, and so in the tree.
+that with the least id i first, and i is at most f. Until then the copy is alone, so an edge connects it to i. Next it
+is in the component of f, and each of its further pairs comes after that of f with the same row, so it stays a leaf. The
+tree has the least id among the distinct rows at w from f: if it is below f, its edge to f is the first of f's edges
+that Kruskal's algorithm meets, and so in the tree.
 
 **Groups.** Small groups have a tree each, all at once, and large ones their usual way, one by one. Nothing is compared
 across groups. Within a group rows keep their order. So the total order of its edges is the same by the group's own
@@ -397,8 +397,8 @@ def ways_of(problem: Problem) -> list[Way]:
     # The distance of a line is one operation on a difference.
     if by_distance and d == 1 and (metric.formula.is_one_operation or metric.space is not None):
         ways.append(LINE)
-    certain = PAIRS if pairs_serve(problem) else LISTS
-    if certain is LISTS:
+    fallback = PAIRS if pairs_serve(problem) else LISTS
+    if fallback is LISTS:
         # Equal rows are nearest to each other. With missing values others are often at zero too. Core distances that
         # are given may be of rows with weights.
         if problem.core is None and metric.formula.has_equal_rows_first and not metric.missing:
@@ -408,12 +408,12 @@ def ways_of(problem: Problem) -> list[Way]:
         # Boxes take less time than the lists alone (bench/NOTES.md). Core distances need the lists, and most of the
         # tree follows from these.
         if by_distance and device.is_gpu and is_searched_by_tree(n, d, metric, device):
-            certain = BOXES
+            fallback = BOXES
         elif by_distance and device.is_gpu:  # `prepare` makes the search, which the other ways need as well
             ways.append(BOXES_IF_LOW)
-        if certain is LISTS and problem.max_weight < math.inf and lists.may_have_blocks(problem):
+        if fallback is LISTS and problem.max_weight < math.inf and lists.may_have_blocks(problem):
             ways.append(BLOCKS)
-    ways.append(certain)
+    ways.append(fallback)
     if wanted is None or metric is PRECOMPUTED:
         return ways
     ways = [way for way in ways if way.name == wanted]
@@ -430,9 +430,9 @@ def estimate_tree(problem: Problem) -> MemoryEstimate:
 
     A line, whose values decide, has its bytes too. The other ways that look at values take what is free.
     """
-    *looking, certain = ways_of(problem)
-    assert certain.estimate is not None
-    needed = certain.estimate(problem)
+    *looking, fallback = ways_of(problem)
+    assert fallback.estimate is not None
+    needed = fallback.estimate(problem)
     return replace(needed, peak=max(needed.peak, LINE_BYTES * problem.n)) if LINE in looking else needed
 
 

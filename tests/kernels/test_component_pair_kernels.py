@@ -18,8 +18,8 @@ from rapids_slink.spanning_tree import kernels as pair_kernels
 from rapids_slink.spanning_tree.component_pairs import (
     ComponentPairs,
     Components,
+    ConnectContext,
     Ends,
-    JoinContext,
     Separations,
     path_bottlenecks,
 )
@@ -123,7 +123,7 @@ def test_separations_are_below_distances(name, engine, components_of):
     found_any = False
     for component in (np.random.default_rng(0).permutation(by_position), by_position):
         pairs, _ = component_pairs._separations(
-            JoinContext(search, search.by_products, None, components_of(component), 0)
+            ConnectContext(search, search.by_products, None, components_of(component), 0)
         )
         first, second, separation, support = map(
             to_host, (pairs.first, pairs.second, pairs.separation, pairs.support)
@@ -193,7 +193,7 @@ def test_near_points(scale):
 def test_capacities_are_whole_numbers(free, engine, components_of):
     search = BruteForceSearch(engine.asarray(np.eye(300)), engine, Report())
     search.free_bytes = free
-    context = JoinContext(search, search.by_products, None, components_of(np.arange(300) % 3), 10**9)
+    context = ConnectContext(search, search.by_products, None, components_of(np.arange(300) % 3), 10**9)
     for found in (context.capacity(64), context.max_pairs):
         assert isinstance(found, int)
         assert found == 16 if free == 4096 else found > 16
@@ -266,7 +266,7 @@ def test_facing_points(spread, prescribe):
     if not search.filter.is_symmetric:
         pytest.skip("this GPU has no fused filter")
     components = Components(*pair_kernels(engine).sort_by_component(engine.asarray(component), 5))
-    context = JoinContext(search, search.by_products, None, components, 10**12)
+    context = ConnectContext(search, search.by_products, None, components, 10**12)
     pairs, separations = component_pairs._separations(context)
     upper, ends = rng.uniform(0.1, 4.0, 10) * (1 + spread**2), Ends(pairs.first, pairs.second)
     keys, start, _ = component_pairs._facing(context, ends, engine.asarray(upper), separations)

@@ -211,7 +211,7 @@ def test_partial_distances_bound_distances(m, kind):
     """‖y_i - y_j‖ is above the scaled distance by no more than the two errors, and the search on axes is exact."""
     import cupy
 
-    from rapids_slink.neighbors.filter import Projection
+    from rapids_slink.neighbors.filter import PrincipalAxes
     from rapids_slink.neighbors.filter.fused import Projected
 
     n, d, k, rng = 1500, 200, 5, np.random.default_rng(m)
@@ -224,7 +224,7 @@ def test_partial_distances_bound_distances(m, kind):
     search = BruteForceSearch(values, device, Report())
     search.filter = filter_ = fused_filter(values, scaling_of(values, device=device))
     axes = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)[2][:m].T
-    projection = Projection.of(values, filter_.scaling, cupy.asarray(axes), device)
+    projection = PrincipalAxes.of(values, filter_.scaling, cupy.asarray(axes), device)
     filter_.encoding = encoding = Projected(values, projection)
     y, error = int8_points(filter_, n)
     x = X.astype(np.longdouble) * encoding.scale

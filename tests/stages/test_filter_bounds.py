@@ -11,7 +11,7 @@ from rounding_cases import pairs_hard_to_sum, rows_hard_to_round
 from rapids_slink.metrics import EUCLIDEAN
 from rapids_slink.neighbors.exact.cpu import new_candidates
 from rapids_slink.neighbors.filter import (
-    Projection,
+    PrincipalAxes,
     QuantizedPoints,
     UpperBound,
     accumulation_bound,
@@ -156,7 +156,7 @@ def test_the_check_loses_no_pair_and_bounds_from_above(name, dtype):
     n, d = X.shape
     values, scaling, points = X, *quantized(X, CPU)
     check = ProjectedFilter(
-        values, values, EUCLIDEAN, CPU, scaling, Projection(scaling, np.eye(d)[:, :1], 0.0, 0.0, CPU)
+        values, values, EUCLIDEAN, CPU, scaling, PrincipalAxes(scaling, np.eye(d)[:, :1], 0.0, 0.0, CPU)
     ).check
     passing = replace(points, half_norm=np.full(n, -np.inf, np.float32))
     distances, rows = squared_distances(X), np.arange(n, dtype=np.int32)
@@ -186,7 +186,7 @@ def test_the_second_test_loses_no_pair(name, dtype):
     n, d = X.shape
     m, scaling = min(d, 6), scaling_of(X, device=CPU)
     axes = np.linalg.qr(np.random.default_rng(0).normal(size=(d, d)))[0][:, :m]
-    projection = Projection.of(X, scaling, np.ascontiguousarray(axes), CPU, rest=1, first=-(-m // 2))
+    projection = PrincipalAxes.of(X, scaling, np.ascontiguousarray(axes), CPU, rest=1, first=-(-m // 2))
     filter_ = ProjectedFilter(X, X, EUCLIDEAN, CPU, scaling, projection)
     points = replace(filter_.quantize(X), half_norm=np.full(n, -np.inf, np.float32))
     assert points.longer.shape == (n, m + 1)
@@ -202,7 +202,7 @@ def test_the_second_test_is_tight():
     """What it lets pass is within the bound by all coordinates, whichever point's bound is larger."""
     X = np.random.default_rng(0).normal(size=(400, 40)).astype(np.float32)
     scaling = scaling_of(X, device=CPU)
-    projection = Projection.of(X, scaling, np.eye(40)[:, :31], CPU, rest=1, first=3)
+    projection = PrincipalAxes.of(X, scaling, np.eye(40)[:, :31], CPU, rest=1, first=3)
     filter_ = ProjectedFilter(X, X, EUCLIDEAN, CPU, scaling, projection)
     points, distances = filter_.quantize(X), squared_distances(X)
     bound = np.sort(distances, axis=1)[np.arange(400), 2 + np.arange(400) % 9]

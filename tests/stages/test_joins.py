@@ -12,7 +12,7 @@ from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, resolve, to_host
 from rapids_slink.spanning_tree import lists
-from rapids_slink.spanning_tree.lists import join_weights
+from rapids_slink.spanning_tree.lists import growth_weights
 
 LARGE = 8  # points of a large cluster
 
@@ -59,7 +59,7 @@ def test_weights_at_which_points_join_large_clusters(k, engine, early):
     ids, weights = least(without_self(squared_distances(X)), k)
     ids[::7, k // 2 :], weights[::7, k // 2 :] = -1, np.inf  # some lists are short, or empty
     src, dst = np.repeat(np.arange(700), k), ids.ravel()
-    found = join_weights(engine.asarray(ids.astype(np.int32)), engine.asarray(weights), engine)
+    found = growth_weights(engine.asarray(ids.astype(np.int32)), engine.asarray(weights), engine)
     there = dst >= 0
     expected = join_weights_one_by_one(src[there], dst[there], weights.ravel()[there], 700)
     found = to_host(found)
@@ -142,7 +142,7 @@ def test_far_rows_and_a_finer_filter(way, listed_from, monkeypatch, prescribe):
 def test_trees_are_the_same(name, device, early, watch, prescribe):
     X = CASES[name]("float64")
     X = np.hstack([X] * -(-9 // X.shape[1]))  # enough features for a filter
-    calls = watch(lists, "join_weights")
+    calls = watch(lists, "growth_weights")
     prescribe(search="all pairs")  # which tiles follow otherwise, once a GPU's first slice tells too few points apart
     found = rapids_slink.fit(X, device=device)
     assert calls or name != "uneven_blobs_8d"

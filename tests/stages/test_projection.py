@@ -10,7 +10,7 @@ import rapids_slink
 from rapids_slink.forced import force
 from rapids_slink.neighbors import choose, neighbor_lists
 from rapids_slink.neighbors.brute_force import BruteForceSearch
-from rapids_slink.neighbors.filter import Projection, scaling_of
+from rapids_slink.neighbors.filter import PrincipalAxes, scaling_of
 from rapids_slink.points.output import on_host
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import resolve, to_host
@@ -35,7 +35,9 @@ def test_coordinates_are_no_farther_apart_than_points(m, kind, engine):
     axes = np.linalg.svd(X - X.mean(axis=0))[2][:m].T
     axes = axes + (1e-3 * np.random.default_rng(1).normal(size=axes.shape) if kind == "slanted axes" else 0)
     values = engine.asarray(X)
-    map_ = Projection.of(values, scaling_of(values, device=engine), engine.asarray(np.ascontiguousarray(axes)), engine)
+    map_ = PrincipalAxes.of(
+        values, scaling_of(values, device=engine), engine.asarray(np.ascontiguousarray(axes)), engine
+    )
     z = to_host(map_.coordinates(values)[-1]).astype(np.longdouble)
     x = X.astype(np.longdouble) * map_.scaling.scale
     for i in range(0, n, 13):
@@ -151,7 +153,7 @@ def test_images_in_parts(block, parts, watch, set_constants):
 
     engine, X = resolve("cuda"), falling(1500, 96, 1.0).astype(np.float32)
     values, axes = cupy.asarray(X), cupy.asarray(np.ascontiguousarray(np.linalg.svd(X)[2][:28].T, np.float64))
-    encoding = encodings.Projected(values, Projection.of(values, scaling_of(values, device=engine), axes, engine))
+    encoding = encodings.Projected(values, PrincipalAxes.of(values, scaling_of(values, device=engine), axes, engine))
     order = cupy.arange(1500, dtype="int32")[::-1].copy()
     expected = encoding.encode(values, order, 1536)
     calls = watch(encoding, "_launch")

@@ -313,7 +313,7 @@ SAMPLE = 4096  # rows for which the length of the rest is computed
 
 
 @dataclass(frozen=True)
-class Projection:
+class PrincipalAxes:
     """The map from points to their coordinates on principal axes."""
 
     scaling: Scaling
@@ -333,7 +333,7 @@ class Projection:
         device: Device,
         rest: int = REST,
         first: int | None = None,
-    ) -> Projection:
+    ) -> PrincipalAxes:
         """Return the projection onto these axes."""
         xp, (d, m) = device.xp, axes.shape
         departure = float(xp.linalg.norm(axes.T @ axes - xp.eye(m))) + d * m * 2.0**-52

@@ -15,8 +15,8 @@ from rapids_slink.neighbors.filter import (
     ROUND_UP,
     SLACK,
     TINY,
+    PrincipalAxes,
     ProductFilter,
-    Projection,
     QuantizedPoints,
     Scaling,
     TileFilter,
@@ -145,7 +145,7 @@ class ProjectedFilter(BlasFilter):
     """
 
     def __init__(
-        self, points: Array, queries: Array, metric: Metric, device: Device, scaling: Scaling, projection: Projection
+        self, points: Array, queries: Array, metric: Metric, device: Device, scaling: Scaling, projection: PrincipalAxes
     ) -> None:
         super().__init__(points, queries, metric, device, scaling)
         self.projection, self.stretch = projection, projection.stretch

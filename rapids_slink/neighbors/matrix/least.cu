@@ -15,7 +15,7 @@ __device__ __forceinline__ double below(double distance) {
     return distance > 0 ? __longlong_as_double(__double_as_longlong(distance) - 1) : -1;
 }
 
-// The list of each of the m rows, in the total order: the k nearest of n points outside its group that are at most upper[i] away.
+// Writes the list of each of m rows, in the total order: the k nearest of n points of other exclusion ids, at most upper[i] away.
 // If there are core distances, weights are mutual reachability. A warp a row; `size` is the room for its list, without what waits.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) least_of_rows(
     const VALUE* __restrict__ matrix, int n, const int* __restrict__ rows, int m, const int* __restrict__ row_group,

@@ -107,7 +107,7 @@ DEVIATIONS = 2
 SHARE_BLOCKS, SHARE_NEIGHBORS = 64, 2
 #: A GPU's search for components' minima stops if it would form this share of the pairs of tiles, and the caller
 #: connects the components at once. A CPU connects them before such a search.
-JOINING_SHARE = 0.5
+CONNECTING_SHARE = 0.5
 #: Terms and candidates take at most these bytes at a time. A term, of a row or a point for a cell, takes TERM_BYTES,
 #: and the product that it comes from PRODUCT_BYTES.
 MAX_BYTES, TERM_BYTES, PRODUCT_BYTES = {"cpu": 2**31, "cuda": 2**35}, {"cpu": 32, "cuda": 4}, 8
@@ -181,7 +181,7 @@ class TileSearch(ListSearch):
     def __post_init__(self) -> None:
         values, device, queries, metric = self.values, self.device, self.queries, self.metric
         self.for_lists = self.follower is not None
-        self.joins = "late" if device.is_gpu else "first"
+        self.connects_at_once = "late" if device.is_gpu else "first"
         xp, n = device.xp, len(values)
         self.exact = ExactPoints(values if queries is None else queries, values, metric)
         rows = values if queries is None else xp.concatenate((values, queries))
@@ -458,7 +458,7 @@ class TileSearch(ListSearch):
             look(near_cells, bands, for_bounds=True)
         listed = self._near_tiles(boxes, rows, common, terms)
         pairs, formed = slots.cell_of_block.size * len(self.tiles.boxes), listed.lengths.sum()
-        if task.may_join and formed >= (0 if forced().connect == "late" else JOINING_SHARE * pairs):
+        if task.may_give_up and formed >= (0 if forced().connect == "late" else CONNECTING_SHARE * pairs):
             raise ManyTilesError
         stage = "connect" if task.per_group_minimum else "neighbors"
         self.report.count(stage, tile_pairs=pairs, tile_pairs_formed=formed)

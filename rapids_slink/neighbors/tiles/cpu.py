@@ -41,7 +41,7 @@ MAPPED = 2**18  # values at a time
 ROUTED, RERANKED = 2**14, 2**10  # rows at a time
 STRIDE = constant(TILES, "STRIDE")
 TILES_AT_ONCE = 16  # in a product
-LARGEST = 1e30  # beyond it nothing is ruled out
+LARGEST = 1e30  # beyond this number nothing is ruled out
 UNDERFLOW = 1e-306  # added to squares: its part of E is more than what products of tiny numbers lose
 #: The types of the test's terms, coarse and fine. With float64 terms a pair does not pass only because float32 cannot
 #: tell its terms apart.
@@ -151,11 +151,11 @@ def rows_by_cells(
     size: int,
     many: int,
 ) -> tuple[Array, np.ndarray, np.ndarray]:
-    """Sort the rows of a task, or those of an `index`, by cell, by group if there are groups, and by slot.
+    """Sort the rows of a task, or those of an `index`, by cell, by component if there are several, and by slot.
 
     Returns int32 positions among the task's rows, and on the host the positions at which rows begin a block, ascending
-    and with the first, and their cells. Rows begin a block at another cell, and at another group if that group or the
-    one before has at least `many` rows of the cell. Cells have up to `size` slots.
+    and with the first, and their cells. Rows begin a block at another cell, and at another component if that or the one
+    before has at least `many` rows of the cell. Cells have up to `size` slots.
     """
     check_key_bits(first_tile.size - 1, size)
     index = np.arange(rows.size, dtype=np.int32) if index is None else index.astype(np.int32)
@@ -237,11 +237,11 @@ def near_tiles(
 
     A tile is ruled out if its box is not within the largest reach of the block's box; then if the ball about its cell
     is within the reach of no row; then if its box is within the reach of no row's place, or none of its points' places
-    is within the largest reach of the block's box. A GPU looks at these points only if there are groups: otherwise they
-    rule out few tiles.
+    is within the largest reach of the block's box. A GPU looks at these points only if there are exclusion ids:
+    otherwise they rule out few tiles.
 
-    `row_boxes` are those of the rows' tiles, and `where`, (s,) int32, has the rows' slots. A tile of a block's own
-    group is left out.
+    `row_boxes` are those of the rows' tiles, and `where`, (s,) int32, has the rows' slots. A tile whose points all have
+    the exclusion id of a block's rows is left out.
     """
     (boxes, _, places, lost), (row_reach, block_reach) = points, reach
     edges = row_boxes.reshape(-1, BLOCK // TILE, *row_boxes.shape[1:])
@@ -279,7 +279,7 @@ def _mark_near(blocks, tiles, reach, block_group, tile_group, begin, end, flags)
 
 @njit(nogil=True, cache=True)
 def _any_near(places, where, limits, box, lost, square):
-    """Return whether a place may be within its reach of a box; a place that is no number is near."""
+    """Return whether a place may be within its reach of a box; True for a place that is no number."""
     square[:] = 0
     for f in range(places.shape[0]):
         low, high = np.float32(box[0, f]) - lost, np.float32(box[1, f]) + lost
@@ -348,7 +348,7 @@ def rerank(
 
 
 def bound_rows(exact: ExactPoints, _points: Array, _unit: float, *more: Any) -> None:
-    """Merge what candidates weigh, or a little more, into the lists of rows, and tighten their bounds.
+    """Merge the weights of candidates, or upper bounds of them, into the lists of rows, and tighten their bounds.
 
     The further arguments are those of `rerank`. A CPU takes exact distances. A GPU reads the points of products, and
     the unit of places.
@@ -367,7 +367,7 @@ def centred(points: Array, rows: Array, origin: Array) -> tuple[Array, Array]:
 
 
 def groups_of_slots(rows: Array, group: Array, size: int) -> tuple[Array, Array]:
-    """Return the group of each row in a slot, -1 in empty slots, and the group common to each `size`, -1 if none is."""
+    """Return each slot's exclusion id, -1 if it is empty, and the id that `size` of them share, -1 if none."""
     slot_group = np.where(rows >= 0, group[rows], np.int32(-1))
     parts = slot_group.reshape(-1, size)
     largest = parts.max(axis=1)
@@ -407,7 +407,7 @@ def near_cells(
     mean square r about their centre, in all d features alike, deviate from their mean m by 2√(mr/d): the second cell is
     the least by some `deviations` below m.
 
-    Cells whose first and last blocks begin with tiles of the block's group are left out.
+    Cells whose first and last blocks begin with tiles of the block's exclusion id are left out.
     """
     spread, own = points.squares / np.maximum(points.sizes, 1) / points.scales**2, row_cell[:: BLOCK // TILE]
     squares = (between + spread)[own]
@@ -500,10 +500,10 @@ def sums_of_cells(slots: Any, error: Array, length: Array) -> Array:
 def put_rows(
     slots: Any, task: SearchTask, slot_of: Array, first: tuple[int, int], upper: Array = None, least: Array = None
 ) -> Rows:
-    """Return the rows of a search with their groups and bounds; `slots` have their positions among the task's rows.
+    """Return the rows of a search with their ids and bounds; `slots` have their positions among the task's rows.
 
-    Bounds are infinite without `upper`, and no larger than the `least` of their group. Terms begin at `first`, a slot
-    of points and a cell.
+    Bounds are infinite without `upper`, and no larger than the `least` of their exclusion id. Terms begin at `first`, a
+    slot of points and a cell.
     """
     is_real = slots.rows >= 0
     index = np.where(is_real, slots.rows, slots.rows[0])
@@ -516,7 +516,7 @@ def put_rows(
 
 
 def near_in_order(ids: Array, place_of: Array, order: Array, width: int, groups: Groups) -> Candidates:
-    """Return the candidates of rows: their neighbours in the order, without those in a row's own group.
+    """Return the candidates of rows: their neighbours in the order, without those of a row's own exclusion id.
 
     They are among `width` neighbours.
     """
@@ -574,7 +574,7 @@ def squares_of_cells(centre_norms: Array, points: Any) -> Array:
 def put_thresholds(
     terms: Any, rows: Rows, row_cell: Array, reach: tuple[float, ...], rounding: float, plan: None, out: Array
 ) -> None:
-    """Put what products of rows are compared with, by cells of points, into `out`, (cells, rows) of `TERM_TYPES`.
+    """Put the thresholds of rows' products, by cells of points, into `out`, (cells, rows) of `TERM_TYPES`.
 
     `terms` are the `Terms` of the rows' cells; `row_cell` is the cell of each of the rows' tiles. No point beyond a
     row's bound, by the terms of `reach`, is wanted. The sum of the `squares` of the cells of points and of those of the
@@ -593,7 +593,7 @@ def put_thresholds(
 
 
 def put_begins(products: Any, between: Array, points: Any, cells: slice, eta: float, out: Array) -> None:
-    """Put what sums of all points begin at, by some cells of rows, into `out`, (cells, points) of `TERM_TYPES`.
+    """Put the begins of sums of all points, by some cells of rows, into `out`, (cells, points) of `TERM_TYPES`.
 
     `products` are those of these cells' centres with the points, and the squares of either's lengths; `between` are the
     squared distances of the centres from those of all cells.

@@ -156,7 +156,7 @@ def rows_by_cells(
     size: int,
     many: int,
 ) -> tuple[Array, np.ndarray, np.ndarray]:
-    """Sort the rows of a task by cell, group and slot: see `rapids_slink.neighbors.tiles.cpu.rows_by_cells`."""
+    """Sort the rows of a task by cell, component and slot: see `rapids_slink.neighbors.tiles.cpu.rows_by_cells`."""
     check_key_bits(first_tile.size - 1, size)
     m, shift = rows.size if index is None else index.size, size.bit_length() - 1
     keys, by_key, begins = cp.empty(m, cp.int64), cp.empty(m, cp.int32), cp.zeros(m + 1, cp.uint64)
@@ -213,7 +213,7 @@ def places_of_slots(places: Array, rows: Array) -> Array:
 def near_tiles(
     row_boxes: Array, points: PlacedTiles, where: Array, reach: Reach, common: CommonGroups, balls: Balls | None = None
 ) -> Lists:
-    """Return the tiles that may have a point within the reach of a row of each block: see `tiles.cpu.near_tiles`."""
+    """Return for each block of rows the tiles with a point within reach of one of them: see `tiles.cpu.near_tiles`."""
     (boxes, turned, places, lost), (block_group, tile_group) = points, common or (None, None)
     (n_tiles, _, m), n_blocks = boxes.shape, reach.blocks.size
     words, stride = -(-n_tiles // WARP), golden_stride(n_tiles)
@@ -255,7 +255,7 @@ def _balls(balls: Balls | None) -> Any:
 def put_rows(
     slots: Any, task: SearchTask, slot_of: Array, first: tuple[int, int], upper: Array = None, least: Array = None
 ) -> Rows:
-    """Return the rows of a search with their groups and bounds: see `rapids_slink.neighbors.tiles.cpu.put_rows`."""
+    """Return the rows of a search with their ids and bounds: see `rapids_slink.neighbors.tiles.cpu.put_rows`."""
     n = slots.rows.size
     ids, real, groups, where, in_terms = cp.empty((5, n), cp.int32)
     bound, cells, (first_slot, first_cell) = cp.empty(n), cp.empty(n // TILE, cp.int32), first
@@ -269,7 +269,7 @@ def put_rows(
 def near_in_order(ids: Array, place_of: Array, order: Array, width: int, groups: Groups) -> Candidates:
     """Return rows' neighbours in the order as candidates: see `tiles.cpu.near_in_order`.
 
-    Here they include a row's own group: `bound_rows` looks at the groups.
+    Here they include points of a row's own exclusion id: `bound_rows` looks at the ids.
     """
     near = Candidates(cp.empty((ids.size, width), cp.int32), cp.empty(ids.size, cp.int32))
     launch(
@@ -281,7 +281,7 @@ def near_in_order(ids: Array, place_of: Array, order: Array, width: int, groups:
 def sample_lists(lists: Lists, points: Array, rows: Rows, point_group: Array, ids: Array) -> Candidates:
     """Return some points of each block's tiles as candidates: see `tiles.cpu.sample_lists`.
 
-    Here they include a row's own group: `bound_rows` looks at the groups.
+    Here they include points of a row's own exclusion id: `bound_rows` looks at the ids.
     """
     m, size = ids.shape
     into = Candidates(ids, cp.empty(m, cp.int32))
@@ -311,7 +311,7 @@ def centred(points: Array, rows: Array, origin: Array) -> tuple[Array, Array]:
 
 
 def groups_of_slots(rows: Array, group: Array, size: int) -> tuple[Array, Array]:
-    """Return the group of each row in a slot, and each `size`'s common group: see `tiles.cpu.groups_of_slots`."""
+    """Return each slot's exclusion id, and the id that `size` of them share: see `tiles.cpu.groups_of_slots`."""
     slot_group, common = cp.empty(rows.size, cp.int32), cp.empty(rows.size // size, cp.int32)
     launch_blocks(TILES, "share_groups", (common.size,), size, rows, group, slot_group, common)
     return slot_group, common
@@ -427,7 +427,7 @@ def squares_of_cells(centre_norms: Array, points: Any) -> Array:
 def put_thresholds(
     terms: Any, rows: Rows, row_cell: Array, reach: tuple[float, ...], rounding: float, plan: Band, out: Array
 ) -> None:
-    """Put what products of rows are compared with into `out`.
+    """Put the thresholds of rows' products into `out`.
 
     See `rapids_slink.neighbors.tiles.cpu.put_thresholds`. Only the cells that the band needs get thresholds.
     """
@@ -441,7 +441,7 @@ def put_thresholds(
 
 
 def put_begins(products: Any, between: Array, points: Any, cells: slice, eta: float, out: Array) -> None:
-    """Put what sums of all points begin at into `out`: see `rapids_slink.neighbors.tiles.cpu.put_begins`."""
+    """Put the begins of sums of all points into `out`: see `rapids_slink.neighbors.tiles.cpu.put_begins`."""
     product, centre_norms, norms = products
     n_cells, n = product.shape
     grid = -(-n // MARK_THREADS), min(n_cells, CELLS_AT_ONCE)

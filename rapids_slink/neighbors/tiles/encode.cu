@@ -14,8 +14,8 @@ constexpr int CENTRE_POINTS = 32;   // of a cell: its centre is their mean
 constexpr int SAMPLE_WARPS = 32, MEDIAN_SAMPLE = 127;  // of a block that centres columns of a sample; rows of a median
 constexpr int MAX_EXPONENT = 1000;  // of a unit: it is finite, and so is what is multiplied by it
 
-// The features of `size` rows, i times `stride` modulo n, minus `centre`, the median of each by up to MEDIAN_SAMPLE of them; the
-// largest difference, zero at first. A block has 32 features, of which a lane has one.
+// Writes the features of `size` rows, i times `stride` modulo n, minus `centre`, the median of each by up to MEDIAN_SAMPLE of them; and
+// the largest difference, zero at first. A block has 32 features, of which a lane has one.
 extern "C" __global__ void __launch_bounds__(WARP * SAMPLE_WARPS) centre_sample(
     const VALUE* __restrict__ points, long long n, int d, int size, long long stride, double* __restrict__ sample,
     double* __restrict__ centre, double* largest) {
@@ -26,7 +26,7 @@ extern "C" __global__ void __launch_bounds__(WARP * SAMPLE_WARPS) centre_sample(
     __syncthreads();
     for (int s = warp; s < rows; s += SAMPLE_WARPS) {
         double own = some[s][lane];
-        int below = 0;  // of equal values the first are
+        int below = 0;  // the first of equal values counts as less
         for (int r = 0; r < rows; r++) below += some[r][lane] < own || (some[r][lane] == own && r < s);
         if (below == rows / 2) medians[lane] = own;
     }
@@ -66,7 +66,7 @@ template <int N> __device__ __forceinline__ double sum_of_own(const double (&x)[
 }
 static_assert(2 * MOST_AXES == WARP, "two lanes have a sum");
 
-// The places of n points, (n, m + 1); what their coordinates and the rest may be off by, (n, 2); and, zeros at first, the largest
+// Writes the places of n points, (n, m + 1); the errors of their coordinates and of the rest, (n, 2); and, zeros at first, the largest
 // square of a place's length and the largest error. `axes` are (m, d). The place of a point whose squared length overflows is the
 // origin, with an infinite error. A warp has as many rows as lanes, PLACE_ROWS at a time, and a lane some of their features.
 // Sums of d products err by less than d 2^-52 of the lengths' product in whatever order they are added, and order.py allows for that.
@@ -122,7 +122,7 @@ extern "C" __global__ void find_places(
     if (threadIdx.x == 0) atomic_max(most, __longlong_as_double(farthest)), atomic_max(most + 1, __longlong_as_double(most_off));
 }
 
-// The centres of cells, (cells, d): the means of some of their points, counted from the origin. A slot that is empty counts for the
+// Writes the centres of cells, (cells, d): the means of some of their points, counted from the origin. A slot that is empty counts for the
 // cell's first. A block a cell.
 extern "C" __global__ void find_centres(
     const VALUE* __restrict__ points, int d, const int* __restrict__ slots, const int* __restrict__ first_tile,
@@ -146,7 +146,7 @@ __device__ __forceinline__ double difference(VALUE x, double origin, double cent
     return minus(minus(widen(x), origin), centre);
 }
 
-// Points in slots counted from the origin, zeros where a slot is empty, and the squares of their lengths. A warp a slot.
+// Writes points in slots counted from the origin, zeros where a slot is empty, and the squares of their lengths. A warp a slot.
 extern "C" __global__ void centre_slots(
     const VALUE* __restrict__ points, int d, const int* __restrict__ slots, long long n, const double* __restrict__ origin,
     double* __restrict__ out, double* __restrict__ norms) {
@@ -162,7 +162,7 @@ extern "C" __global__ void centre_slots(
     if (lane == 0) norms[s] = square;
 }
 
-// The largest difference of any feature of the rows of a cell, zero at first. A block a tile, and a warp a row of it at a time.
+// Writes the largest difference of any feature of the rows of a cell, zero at first. A block a tile, and a warp a row of it at a time.
 extern "C" __global__ void find_largest_differences(
     const VALUE* __restrict__ points, int d, const int* __restrict__ slots, const int* __restrict__ cell_of_tile,
     const double* __restrict__ origin, const double* __restrict__ centres, double* largest) {

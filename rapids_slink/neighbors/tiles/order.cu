@@ -92,7 +92,7 @@ __device__ void find_middle(const float* sample, const u64* key, int n, int m, f
     __syncthreads();
 }
 
-// What of n sorted keys stands out most, by `measure` of each position from `first` on: its position, or 0 if none is above zero.
+// The position that stands out most among n sorted keys, by `measure` of each from `first` on; 0 if no measure is above zero.
 template <class Measure> __device__ int most_of(int first, int n, Measure measure) {
     __shared__ u64 most;
     __syncthreads();
@@ -214,7 +214,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) cut_nodes(
     }
 }
 
-// Where the leaf of each place begins.
+// Writes where the leaf of each place begins.
 extern "C" __global__ void find_leaves(
     const Node* __restrict__ nodes, const float* __restrict__ values, const float* __restrict__ middles,
     const double* __restrict__ places, int m, long long n, int* __restrict__ leaf) {
@@ -247,8 +247,8 @@ extern "C" __global__ void order_rows(
     if (apart) begins[1 + slot] = i;
 }
 
-// The keys by which the rows of a task, all or those of an index, are in slots: cell, group, and slot of the cell, which has up to
-// 2^shift. A null pointer is for rows without groups.
+// Writes the keys by which the rows of a task, all or those of an index, are in slots: cell, exclusion id, and slot of the cell, which has up to
+// 2^shift. A null pointer is for rows without exclusion ids.
 extern "C" __global__ void put_keys(
     long long m, const int* __restrict__ rows, const int* __restrict__ index, const int* __restrict__ slot_of,
     const int* __restrict__ cell_of_tile, const int* __restrict__ first_tile, const int* __restrict__ group, int shift,
@@ -261,7 +261,7 @@ extern "C" __global__ void put_keys(
 }
 
 // These rows by their keys, of which `order` is that, and where rows begin a block, counted and listed as by `order_rows`, with their
-// cells from bit 32 on: at another cell, and at another group if that or the one before has at least `many` rows of the cell.
+// cells from bit 32 on: at another cell, and at another exclusion id if that or the one before has at least `many` rows of the cell.
 extern "C" __global__ void start_runs(
     long long m, const long long* __restrict__ keys, const long long* __restrict__ order, const int* __restrict__ index, int shift,
     int many, int* __restrict__ sorted, u64* begins) {

@@ -19,15 +19,15 @@ __device__ __forceinline__ double block_edge(const double* __restrict__ boxes, i
     return f < m ? fmin(one, other) : fmax(one, other);
 }
 
-// The tile at a place of the low-discrepancy order.
+// The tile at a position of the low-discrepancy order.
 __device__ __forceinline__ int tile_at(long long place, int stride, int n_tiles) { return place * stride % n_tiles; }
 
-// Whether all of a block and all of a tile are of one group; -1 is none, and null pointers are for none at all.
+// Whether all of a block and all of a tile have one exclusion id; -1 is none, and null pointers are for none at all.
 __device__ __forceinline__ bool share_group(const int* block_group, int b, const int* tile_group, int t) {
     return block_group && block_group[b] >= 0 && block_group[b] == tile_group[t];
 }
 
-// The box of each tile's places, widened by what they may be off by: the lowest and the highest of m coordinates, (tiles, 2, m). A
+// Writes the box of each tile's places, widened by their errors: the lowest and the highest of m coordinates, (tiles, 2, m). A
 // block a tile.
 extern "C" __global__ void __launch_bounds__(TILE) bound_tiles(
     const double* __restrict__ places, const double* __restrict__ errors, int m, const int* __restrict__ slots,
@@ -63,7 +63,7 @@ extern "C" __global__ void turn_places(
     for (int f = 0; f < m; f++) out[f * n + s] = place[f];
 }
 
-// Marks the tiles within the reach of each block of rows, and not of its group alone: bit b of word w is the tile at place 32 w + b of
+// Marks the tiles within the reach of each block of rows, except those of its exclusion id: bit b of word w is the tile at position 32 w + b of
 // the order. `rows` are the boxes of the blocks' tiles, `tiles` those of the points', turned. A column of thread blocks has a block of
 // rows: there may be more than a grid has rows.
 extern "C" __global__ void mark_near_tiles(
@@ -97,7 +97,7 @@ constexpr int MOST_COORDINATES = MOST_AXES + 1;  // of a place
 constexpr int GROUP = 4, MOST_GROUPS = MOST_AXES / GROUP;  // coordinates that are looked at together, before the last
 constexpr int LOOKS = 32;  // rows of a block that a tile is compared with first
 
-// What a place, and some of its coordinates, lack of a box at least, squared.
+// The least by which a place, and some of its coordinates, are outside a box, squared.
 __device__ __forceinline__ float square_of_gap(float x, float low, float high) {
     float gap = fmaxf(fmaxf(low - x, x - high), 0.0f);
     return gap * gap;
@@ -257,7 +257,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 3) refine_marks(
     if (threadIdx.x == 0) atomicAdd(counts + blockIdx.x, count);
 }
 
-// Where lists of these lengths begin, one after the other, and after the last where it ends. One block.
+// Writes where lists of these lengths begin, one after the other, and after the last where it ends. One block.
 extern "C" __global__ void __launch_bounds__(SUMMING_THREADS) put_starts(
     int n, const int* __restrict__ counts, long long* __restrict__ starts) {
     long long before = 0;
@@ -270,7 +270,7 @@ extern "C" __global__ void __launch_bounds__(SUMMING_THREADS) put_starts(
     if (threadIdx.x == 0) starts[n] = before;
 }
 
-// The tiles that are marked, in their order. A block of threads has a block of rows, and a thread a word.
+// Writes the tiles that are marked, in their order. A block of threads has a block of rows, and a thread a word.
 extern "C" __global__ void list_marks(
     int n_tiles, int stride, int words, const u32* __restrict__ marks, const long long* __restrict__ starts, int* __restrict__ tiles) {
     long long begin = starts[blockIdx.x];
@@ -283,9 +283,9 @@ extern "C" __global__ void list_marks(
     }
 }
 
-// The rows of a search in their slots: `slots` has positions among the task's rows, -1 where it is empty. What an empty slot has for a
-// row, `ids`, is any; `real` is -1 there, and its bound is -infinity. `where` are the rows' slots among all points, and `in_terms` the
-// same counted from the first of some cells', which is of `first_cell`. Null pointers are for no bounds and no least of groups.
+// Writes the rows of a search in their slots: `slots` has positions among the task's rows, -1 where it is empty. An empty slot has any
+// row in `ids` and -1 in `real`, and its bound is -infinity. `where` are the rows' slots among all points, and `in_terms` the
+// same counted from the first of some cells', which is of `first_cell`. Null pointers are for no bounds and no least of exclusion ids.
 extern "C" __global__ void put_rows(
     long long n, const int* __restrict__ slots, const int* __restrict__ cell_of_tile, const int* __restrict__ rows,
     const int* __restrict__ row_group, const double* __restrict__ upper, const double* __restrict__ least,
@@ -302,7 +302,7 @@ extern "C" __global__ void put_rows(
     if (s % TILE == 0) cell_in_terms[s / TILE] = cell_of_tile[s / TILE] - first_cell;
 }
 
-// The neighbours of rows in the order, `width` of n for each.
+// Writes the neighbours of rows in the order, `width` of n for each.
 extern "C" __global__ void list_in_order(
     long long rows, int width, int n, const int* __restrict__ ids, const int* __restrict__ place_of, const int* __restrict__ order,
     int* __restrict__ near, int* __restrict__ count) {
@@ -312,7 +312,7 @@ extern "C" __global__ void list_in_order(
     if (c == 0) count[s] = width;
 }
 
-// Candidates of rows, `size` of each: some of the `points` in slots, evenly of the tiles of its block's list. Empty slots have none.
+// Writes candidates of rows, `size` of each: some of the `points` in slots, evenly of the tiles of its block's list. Empty slots have none.
 extern "C" __global__ void sample_lists(
     long long rows, int size, const double* __restrict__ bound, const long long* __restrict__ begins,
     const long long* __restrict__ ends, const int* __restrict__ tiles, const int* __restrict__ points, int* __restrict__ ids, int* __restrict__ count) {
@@ -325,7 +325,7 @@ extern "C" __global__ void sample_lists(
     ids[i] = points[tiles[begin + at / TILE] * TILE + at % TILE];
 }
 
-// The groups of the points or rows in slots, -1 where a slot is empty; and the group that all of each `size` have in common, -1 if there
+// Writes the exclusion ids of the points or rows in slots, -1 where a slot is empty; and the id that all of each `size` share, -1 if there
 // is none. A block has `size` threads.
 extern "C" __global__ void share_groups(
     const int* __restrict__ slots, const int* __restrict__ group, int* __restrict__ of_slot, int* __restrict__ common) {
@@ -373,7 +373,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) put_reach(
 
 // The tiles of two cells for each block: of that whose points are nearest on average, by the squared distances of centres, (cells,
 // cells), and the mean squares of the points' distances from these, and of that whose nearest points are expected to be nearest: see
-// cpu.near_cells. Cells whose first and last blocks begin with tiles of the block's group are left out. Each block has room for `most`
+// cpu.near_cells. Cells whose first and last blocks begin with tiles of the block's exclusion id are left out. Each block has room for `most`
 // tiles. A warp a block.
 extern "C" __global__ void list_near_cells(
     int blocks, int cells, int most, double of_deviation, const int* __restrict__ row_cell, const double* __restrict__ between,
@@ -410,7 +410,7 @@ extern "C" __global__ void list_near_cells(
     if (lane == 0) begins[b] = begin, ends[b] = end;
 }
 
-// The squared lengths of n rows of d numbers. A warp a row.
+// Writes the squared lengths of n rows of d numbers. A warp a row.
 extern "C" __global__ void square_lengths(long long n, int d, const double* __restrict__ rows, double* __restrict__ squares) {
     long long i = thread_index() / WARP;
     int lane = threadIdx.x % WARP;
@@ -421,7 +421,7 @@ extern "C" __global__ void square_lengths(long long n, int d, const double* __re
     if (lane == 0) squares[i] = square;
 }
 
-// The squared distances of all pairs of n rows, of their products and squared lengths.
+// Writes the squared distances of all pairs of n rows, from their products and squared lengths.
 extern "C" __global__ void put_squares(int n, const double* __restrict__ squares, double* __restrict__ products) {
     long long i = thread_index();
     if (i < (long long)n * n) products[i] = squares[i / n] + squares[i % n] - 2 * products[i];
@@ -442,7 +442,7 @@ extern "C" __global__ void __launch_bounds__(TILE) sum_up_cells(
 
 // A band of each block's list, its tiles from `first` to `last`: marks the cells that they are of, and makes work items of `size` of
 // them for fused/pass.cuh, counted by `claimed`. `as_long`: all lists have as many items as if they went on to `last`. Those beyond a
-// list's end have no tiles: they begin and end at place 1, so that no place before the first is read. A block of threads has a block
+// list's end have no tiles: they begin and end at position 1, so that no position before the first is read. A block of threads has a block
 // of rows.
 extern "C" __global__ void plan_band(
     const long long* __restrict__ begins, const long long* __restrict__ ends, const int* __restrict__ tiles, int first, int last,
@@ -463,7 +463,7 @@ extern "C" __global__ void plan_band(
     }
 }
 
-// Of each cell of points 4‖b‖² + 2M²/t², which E of the test has, and UNDERFLOW.
+// Writes for each cell of points 4‖b‖² + 2M²/t², which E of the test has, and UNDERFLOW.
 extern "C" __global__ void put_squares_of_cells(
     int cells, const double* __restrict__ centre_norms, const double* __restrict__ largest_error,
     const double* __restrict__ largest_length, const double* __restrict__ scales, double* __restrict__ squares) {
@@ -473,9 +473,9 @@ extern "C" __global__ void put_squares_of_cells(
     squares[c] = UNDERFLOW + 4 * centre_norms[c] + 2 * radius * radius;
 }
 
-// What products of n rows are compared with, by the cells of points that their block needs, (cells, n). `products` are of the cells'
-// centres with `points` of them, of which the rows are at `where`; the norms are the squares of either's lengths. Nothing beyond
-// its `bound` is wanted of a row. A block of threads has a block of rows.
+// Writes the thresholds of the products of n rows, by the cells of points that their block needs, (cells, n). `products` are of the cells'
+// centres with `points` of them, of which the rows are at `where`; the norms are the squares of either's lengths. No point beyond
+// a row's `bound` is wanted. A block of threads has a block of rows.
 extern "C" __global__ void __launch_bounds__(BLOCK) put_thresholds(
     long long n, int cells, long long points, const double* __restrict__ products, const double* __restrict__ centre_norms,
     const double* __restrict__ norms, const int* __restrict__ where, const double* __restrict__ bound,
@@ -498,7 +498,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) put_thresholds(
     }
 }
 
-// What sums of n points begin at, by some cells of rows from `first` on, (cells, n); likewise. `between`, (cells, all cells), are the
+// Writes the begins of sums of n points, by some cells of rows from `first` on, (cells, n). `between`, (cells, all cells), are the
 // squared distances of centres.
 extern "C" __global__ void put_begins(
     long long n, int cells, int first, const double* __restrict__ products, const double* __restrict__ centre_norms,

@@ -10,17 +10,17 @@
 - Edges are ordered by (weight, row). All differ, so the forest is unique, and every device returns it. A weight is
   compared as its *key*, the unsigned integer of its width that has its order; -0.0 equals 0.0. Inverted keys give the
   maximum spanning forest.
-- Every edge of the worklist names the two components that it joins by their roots, and is offered to both.
+- Every edge of the worklist names the two components that it connects by their roots, and is offered to both.
 - Merge: each component takes its best edge and points at the component across. If two chose the same edge, the smaller
   stays a root. Then every pointer is moved on to its root. A component without an edge is complete and not visited
   again.
 - Contract: the ends of the edges become roots again, and edges within one component are dropped.
 - In a dense graph nearly all edges lie within a component once the lightest are merged. So the rounds run first on
-  about `LIGHT_EDGES` lightest edges per node, found by a sample, and then on the other edges that still join two
+    about `LIGHT_EDGES` lightest edges per node, found by a sample, and then on the other edges that still connect two
   components. The result does not depend on where the edges are divided.
 
 **Given distances.** Some of them may be missing: those of a graph, or of a matrix with infinities. A pair without a
-distance is not joined. A core distance is the `min_samples`-th least of a row's given distances, infinite if it has
+distance is no edge. A core distance is the `min_samples`-th least of a row's given distances, infinite if it has
 fewer. Pairs of infinite mutual reachability are left out.
 """
 
@@ -338,7 +338,7 @@ def _array(column: Array, device: Device) -> Any:
 
 
 def _signed(src: Array, dst: Array) -> tuple[Any, Any]:
-    """Return both ends as int32 or int64; an id that fits into neither becomes negative."""
+    """Return both ends as int32 or int64. An id beyond both becomes negative, so ids count as names."""
     narrow = all(end.dtype.itemsize < 4 or end.dtype == np.int32 for end in (src, dst))
     ends = (end.view("int64") if end.dtype == np.uint64 else end for end in (src, dst))
     src, dst = (end.astype("int32" if narrow else "int64", copy=False) for end in ends)

@@ -46,7 +46,7 @@ def spanning_forest(edges: EdgeList, limit: int | None) -> tuple[np.ndarray, np.
 
 
 def keys_of_rows(edges: EdgeList, rows: np.ndarray) -> np.ndarray:
-    """Return the keys of the weights of these rows."""
+    """Return the sort keys of the weights of these edges; see graphs/__init__.py."""
     return ascending_bits(edges.weight[rows]) ^ _weight_kind(edges)[2]
 
 

@@ -85,7 +85,7 @@ def flatten(parent: Array) -> None:
 
 
 def keys_of_rows(edges: EdgeList, rows: Array) -> Any:
-    """Return the keys of the weights of these rows."""
+    """Return the sort keys of the weights of these edges; see graphs/__init__.py."""
     keys = cp.empty(rows.size, cp.uint64)
     _launch("keys_of_rows", rows.size, rows.size, rows, *_columns(edges)[3:], edges.maximum, keys)
     return keys

@@ -38,7 +38,7 @@ from rapids_slink.neighbors.filter import (
     ROUND_UP,
     SMALLEST_NORMAL,
     TINY,
-    Projection,
+    PrincipalAxes,
     QuantizedPoints,
     Scaling,
     Trial,
@@ -437,7 +437,7 @@ class Int8:
 class Projected(Int8):
     """Signed bytes of the coordinates of a projection."""
 
-    def __init__(self, points: Array, projection: Projection) -> None:
+    def __init__(self, points: Array, projection: PrincipalAxes) -> None:
         sample = projection.coordinates(points[:: max(1, len(points) // SCALE_ROWS)])[-1]
         super().__init__(sample, Scaling(cp.zeros(sample.shape[1]), 1.0))
         self.lost += projection.error * self.last_scale * MIXED
