@@ -94,7 +94,7 @@ def takes_all_distances(n: int, d: int, metric: Metric, min_samples: int, device
         return n <= MANY_POINTS
     if metric.boxes and d <= cost.tree_features:
         return min_samples == 1 and n <= few_points(d, metric)
-    return n <= 2 * FEW_POINTS if min_samples > 1 else n <= FEW_POINTS or work <= cost.look
+    return n <= FEW_POINTS or (min_samples == 1 and work <= cost.look)
 
 
 def few_points(d: int, metric: Metric) -> int:
