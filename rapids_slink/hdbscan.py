@@ -561,8 +561,8 @@ class HDBSCAN(DensityHierarchy):
         """Fit and return `labels_`: one int32 label per row."""
         return self.fit(X, y, sample_weight, groups).labels_
 
-    def _settings(self, min_samples: int = 1) -> Settings:
-        return super()._settings(self.min_cluster_size)
+    def _settings(self, min_samples: int = 1, **more: Any) -> Settings:
+        return super()._settings(self.min_cluster_size, **more)
 
     def _cluster_rule(self) -> StableClusters:
         check_fixed(self, FIXED)

@@ -20,6 +20,8 @@ from rapids_slink.runtime.device import Array
 SOURCE = "ordering.cu"
 #: At most this many edges of the same float32 weight are compared with each other.
 MOST_TIES = 256
+#: A CPU sorts so few edges by insertion.
+FEW = 2**7
 DIGIT = 11  # bits
 
 
@@ -55,6 +57,9 @@ def sort_in_place(columns: Mapping[str, Any], xp: Any) -> None:
     if xp is not np:
         _sort_on_gpu(src, dst, weight, xp)
         return
+    if weight.size <= FEW:
+        _sort_few(src, dst, weight)
+        return
     low, high, rows = np.minimum(src, dst), np.maximum(src, dst), np.argsort(weight)
     ordered = weight[rows]
     same = ordered[1:] == ordered[:-1]
@@ -65,6 +70,16 @@ def sort_in_place(columns: Mapping[str, Any], xp: Any) -> None:
         rows[is_tied] = tied[np.argsort(weight[tied], kind="stable")]
         ordered = weight[rows]
     src[...], dst[...], weight[...] = low[rows], high[rows], ordered
+
+
+@njit(nogil=True, cache=True)
+def _sort_few(src, dst, weight):
+    for i in range(weight.size):
+        w, code, j = weight[i], edge_code(src[i], dst[i]), i
+        while j > 0 and lighter(w, code, weight[j - 1], edge_code(src[j - 1], dst[j - 1])):
+            src[j], dst[j], weight[j] = src[j - 1], dst[j - 1], weight[j - 1]
+            j -= 1
+        src[j], dst[j], weight[j] = code >> 32, code & 0xFFFFFFFF, w
 
 
 def stable_order(values: Array, xp: Any) -> Any:

@@ -651,8 +651,9 @@ def tree_of_points(
     else:
         report["way"] = "groups"
         tree, components = forest_of_groups(problem.of_rows(rows), rows, groups, values, report)
-    with report.stage("neighbors", device):
-        core = reported_cores(tree, values, rows, problem, groups) if core is None else core
+    if core is None and problem.by_reachability:
+        with report.stage("neighbors", device):
+            core = reported_cores(tree, values, rows, problem, groups)
     with report.stage("spanning_tree", device):
         src, dst, weight = tree.columns.values()
         reported = distances(metric, weight, (src, dst), (values, values), device, out=weight, core=core)

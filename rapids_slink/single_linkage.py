@@ -144,7 +144,7 @@ class PointHierarchy(RowEstimator, Hierarchy, Estimator):
     def _fit(self, X: Any, **more: Any) -> Self:
         """Fit the model with further settings, and return it."""
         X = as_known(X)
-        rule, settings = self._cluster_rule(), replace(self._settings(), **more)
+        rule, settings = self._cluster_rule(), self._settings(**more)
         engine = engine_of(X, metric=settings.metric)
         fit = engine.fit
         if settings.cannot_link is not None:
@@ -235,8 +235,8 @@ class PointHierarchy(RowEstimator, Hierarchy, Estimator):
             "_next_label_": max(unused, int(names.max(initial=-1)) + 1),
         }
 
-    def _settings(self, min_samples: int = 1) -> Settings:
-        """Return the settings that the parameters describe; raise for values that are not valid for any data.
+    def _settings(self, min_samples: int = 1, **more: Any) -> Settings:
+        """Return the settings of the parameters, and `more`; raise for values that are not valid for any data.
 
         `min_samples` serves if the parameter of this name is None, and as far as there are enough rows.
         """
@@ -252,6 +252,7 @@ class PointHierarchy(RowEstimator, Hierarchy, Estimator):
             prediction_data=bool(self.prediction_data),
             gen_min_span_tree=has_rows and bool(self.gen_min_span_tree),
             store_centers=self.store_centers,
+            **more,
         )
 
     @property
@@ -581,8 +582,8 @@ class SingleLinkage(PointHierarchy):
             return float(heights.iloc[kept])
         return inf if self._max_distance_ is None else nextafter(self._max_distance_, inf)  # itself merges
 
-    def _settings(self, min_samples: int = 1) -> Settings:
-        settings, threshold = super()._settings(min_samples), self.distance_threshold
+    def _settings(self, min_samples: int = 1, **more: Any) -> Settings:
+        settings, threshold = super()._settings(min_samples, **more), self.distance_threshold
         limit = settings.max_distance
         needs_tree = self.n_clusters is not None or self.max_cluster_size is not None
         if limit is None or needs_tree or self.prediction_data:  # predictions read the tree

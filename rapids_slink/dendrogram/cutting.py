@@ -175,7 +175,7 @@ class CutParameters:
 
     def of_least(self, least: int) -> Self:
         """Return the parameters with this smallest size; a copy takes a tenth of the time of a small cut."""
-        return self if self.min_cluster_size == least else replace(self, min_cluster_size=least)
+        return self if (self.min_cluster_size or 1) == least else replace(self, min_cluster_size=least)
 
     def _of_large(self, linkage: PreallocatedFrame, n: int, least: int) -> Self:
         """Return the parameters with the numbers of all clusters in place of the numbers of large ones.
@@ -287,19 +287,16 @@ def warn_of_heavy_rows(parameters: CutParameters, n: int) -> None:
 def warn_of_outliers(linkage: Mapping[str, Array], n: int, n_clusters: int) -> None:
     """Warn if one of the clusters of n rows in one tree has nearly all rows, and most others have one.
 
-    `linkage` holds the columns. The last merges are undone. The clusters are the children of these merges, except those
-    that are undone too.
+    `linkage` holds the columns. The last merges are undone: rows that they merge are clusters of one row, and the
+    largest of the other merges is the largest cluster.
     """
     kept = n - n_clusters
-    if n < FEW_ROWS or n_clusters < 2 or linkage["size"].size != n - 1:
+    if n < FEW_ROWS or not 0 < kept < n - 1 or linkage["size"].size != n - 1:
         return
-    child = np.concatenate([to_host(linkage[side][kept:]) for side in ("left", "right")])
-    single, merged = int((child < n).sum()), child[(child >= n) & (child < n + kept)] - n
-    if 2 * single <= n_clusters - 1 or not merged.size:
+    single = sum(np.count_nonzero(to_host(linkage[side][kept:]) < n) for side in ("left", "right"))
+    if 2 * single <= n_clusters - 1:
         return
-    largest = n - single
-    if merged.size > 1:
-        largest = int(linkage["size"][device_of(linkage["size"]).asarray(merged)].max())
+    largest = n - single if single == n_clusters - 1 else int(linkage["size"][:kept].max())
     if largest >= MOST_ROWS * n:
         have = "has" if single == 1 else "have"
         warn(
@@ -699,7 +696,7 @@ class Cut(CutParameters, ClusterRule):
             count = number_of_clusters(labels, parameters.n_clusters)
             if self.warns and asked.n_clusters is not None and asked.n_clusters == parameters.n_clusters:
                 warn_of_outliers(merges.columns, n, count)
-            if parameters.min_cluster_size == 1 and parameters.max_cluster_size is None:
+            if parameters.min_cluster_size in (None, 1) and parameters.max_cluster_size is None:
                 return FlatClusters(count, {"labels_": labels})
             return large_clusters(labels, count, parameters, merges.device.xp)
 

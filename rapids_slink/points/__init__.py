@@ -202,7 +202,7 @@ def _check_memory(shape: tuple[int, ...], dtype: np.dtype, copies: int, device: 
         return
     size = n * d * dtype.itemsize
     later = estimate(n, d, dtype.itemsize) if estimate else MemoryEstimate(0)
-    needed = replace(later, peak=max(copies * size, size * bool(copies) + later.peak))
+    needed = replace(later, peak=max(copies * size, size + later.peak)) if copies else later
     check_memory(device, needed, f"{counted(n, 'row')} of {counted(d, 'feature')}")
 
 

@@ -247,7 +247,7 @@ def prim_on_rows(values: np.ndarray, metric: Metric, edges: Mapping[str, np.ndar
     `values` is the result of `neighbors.rows.metric_rows`, and `edges` are the columns of an edge frame of n - 1 rows.
     The weights are surrogate distances.
     """
-    rows, zero, size = np.arange(len(values), dtype=np.int32), np.zeros(1, np.int64), np.full(1, len(values))
+    rows, zero, size = np.arange(len(values), dtype=np.int32), np.zeros(1, np.int64), np.array([len(values)])
     _trees_of_rows(metric.cpu_formula, read_only(values), rows, zero, size, zero, *edges.values())
     sort_in_place(edges, np)
 

@@ -10,20 +10,25 @@
 constexpr int THREADS = 256, BLOCKS = 4;  // of a multiprocessor
 constexpr int TOGETHER = 8;               // values that a lane reads at once
 constexpr double INFINITE = 1.0 / 0.0;
+constexpr bool LOOKS_LATER = sizeof(VALUE) < sizeof(int);  // at components: they take longer to read than values
 
 // By a warp: the first (weight, column) of a row of n VALUEs that is `wanted` and comes before the one that is given, in every lane.
-// No weight is below its value.
-template <class Weigh, class Wanted>
-__device__ void find_least(const VALUE* __restrict__ values, int n, Weigh weigh, Wanted wanted, double& weight, int& id) {
+// No weight is below its value. Columns that are not `open` are not read.
+template <class Open, class Weigh, class Wanted>
+__device__ void find_least(
+    const VALUE* __restrict__ values, int n, Open open, Weigh weigh, Wanted wanted, double& weight, int& id) {
     for (int first = threadIdx.x % WARP; first < n; first += TOGETHER * WARP) {
         VALUE value[TOGETHER];
+        bool is_open[TOGETHER];
+#pragma unroll
+        for (int t = 0; t < TOGETHER; t++) is_open[t] = first + t * WARP < n && open(first + t * WARP);
 #pragma unroll
         for (int t = 0; t < TOGETHER; t++)
-            if (first + t * WARP < n) value[t] = values[first + t * WARP];
+            if (is_open[t]) value[t] = values[first + t * WARP];
 #pragma unroll
         for (int t = 0; t < TOGETHER; t++) {
             int j = first + t * WARP;
-            if (j >= n || widen(value[t]) > weight) continue;
+            if (!is_open[t] || widen(value[t]) > weight) continue;
             double w = weigh(j, widen(value[t]));
             if (before(w, j, weight, id) && wanted(j, w)) weight = w, id = j;
         }
@@ -44,8 +49,8 @@ extern "C" __global__ void find_cores(
     while (lacking > 0 && id != EMPTY_ID) {
         last = weight, last_id = id, weight = INFINITE, id = EMPTY_ID;
         find_least(
-            values, n, [](int, double w) { return w; },
-            [&](int j, double w) { return j != row && before(last, last_id, w, j); }, weight, id);
+            values, n, [&](int j) { return j != row; }, [](int, double w) { return w; },
+            [&](int j, double w) { return before(last, last_id, w, j); }, weight, id);
         if (id != EMPTY_ID) lacking -= counts ? counts[id] : 1;
     }
     if (threadIdx.x % WARP == 0) core[row] = weight;
@@ -82,9 +87,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) grow_tree_of_matri
             bool is_known = ends != NO_EDGE && component[ends >> 32] != component[(int)ends];
             if (!is_known && least <= limit) {
                 least = limit;
+                auto is_outside = [&](int j) { return component[j] != own; };
                 find_least(
-                    matrix + (long long)v * n, n, [&](int j, double w) { return core ? reachability(w, core[v], core[j]) : w; },
-                    [&](int j, double) { return component[j] != own; }, least, other);
+                    matrix + (long long)v * n, n, [&](int j) { return LOOKS_LATER || is_outside(j); },
+                    [&](int j, double w) { return core ? reachability(w, core[v], core[j]) : w; },
+                    [&](int j, double) { return !LOOKS_LATER || is_outside(j); }, least, other);
                 ends = other == EMPTY_ID ? NO_EDGE : edge_code(v, other);
                 is_known = other != EMPTY_ID;
             }
