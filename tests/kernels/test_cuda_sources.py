@@ -7,13 +7,14 @@ import re
 import subprocess
 import sys
 from contextlib import suppress
+from itertools import combinations as pairs_of
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
 from fake_gpu import fake_gpu
-from hard_cases import full
+from hard_cases import combinations, covering, full
 from nvrtc import assert_compiles, compile_log
 from repository import PACKAGE
 
@@ -230,15 +231,12 @@ KINDS.remove(("in tiles of near points", "int8"))
 
 
 @pytest.mark.parametrize(
-    ("resident_atoms", "last_steps", "pass_", "type_"),
-    [
-        (*steps, *kind) if steps == (6, 3) and kind == ("symmetric", "int8") else full(*steps, *kind)
-        for steps, kind in product(product(range(9), range(1, 5)), KINDS)
-        if (kind[1] != "bits" and steps[0] <= 4) or steps[1] == 1 + steps[0] % 4  # many are alike
-    ],
+    ("resident_atoms", "last_steps", "kind"),
+    combinations(range(9), range(1, 5), KINDS, quick=[(6, 3, ("symmetric", "int8"))]),
 )
-def test_tensor_cores_are_not_made_to_wait(resident_atoms, last_steps, pass_, type_):
+def test_tensor_cores_are_not_made_to_wait(resident_atoms, last_steps, kind):
     """The compiler says so if it has each of their instructions wait for the one before."""
+    pass_, type_ = kind
     symmetric, between, local, count = PASSES[pass_]
     flags = defined(
         RESIDENT_ATOMS=resident_atoms, LAST_STEPS=last_steps, SYMMETRIC=symmetric, BETWEEN_COMPONENTS=between,
@@ -254,17 +252,20 @@ TARGETS = [*product(("sm_75", "sm_80"), LAUNCHES)]
 TARGETS += product(("sm_86", "sm_89", "sm_90", "sm_100", "sm_120"), LAUNCHES[:1])
 
 
+COMPILED = [
+    (*target, kind)
+    for target, kind in product(TARGETS, KINDS)
+    if (kind[0] == "symmetric" or target[0] in ("sm_75", "sm_80"))
+    and (kind[1] != "bits" or target[0] in ("sm_80", "sm_120"))
+]
+
+
 @pytest.mark.parametrize(
-    ("architecture", "launch", "pass_", "type_"),
-    [
-        (*target, *kind) if target == TARGETS[0] and kind == ("symmetric", "fp16") else full(*target, *kind)
-        for target, kind in product(TARGETS, KINDS)
-        if (kind[0] == "symmetric" or target[0] in ("sm_75", "sm_80"))
-        and (kind[1] != "bits" or target[0] in ("sm_80", "sm_120"))
-    ],
+    ("architecture", "launch", "kind"),
+    covering(COMPILED, lambda values: {*pairs_of(values, 2)}, quick=[(*TARGETS[0], ("symmetric", "fp16"))]),
 )
-def test_mma_compiles(architecture, launch, pass_, type_):
-    warps, stages, resident = launch
+def test_mma_compiles(architecture, launch, kind):
+    (warps, stages, resident), (pass_, type_) = launch, kind
     symmetric, between, local, count = PASSES[pass_]
     flags = defined(
         WARPS=warps, STAGES=stages, RESIDENT_ATOMS=resident, LAST_STEPS=3, SYMMETRIC=symmetric,
