@@ -82,7 +82,7 @@ def connected_components(ids: Array) -> int:
     """Return the number of connected components of the undirected graph of neighbour lists."""
     n, k = ids.shape
     parent = cp.arange(n, dtype=cp.int32)
-    _launch_forest("join_pairs", n, n, k, None, ids, parent)
+    _launch_forest("join_pairs", n * k, n * k, k, None, ids, parent)
     count = cp.zeros(1, cp.int32)
     _launch_forest("count_roots", n, n, parent, count)
     return int(count[0])

@@ -162,14 +162,11 @@ extern "C" __global__ void record_search(
         bound_weight[v] = upper[i], bound_code[v] = NO_EDGE;
 }
 
-// Unites the trees of n points, `src` or else their numbers, and of the k that each lists: the larger root goes under the smaller.
-// A thread takes a list, one entry after the other: if all began at once, most would wait for few roots.
+// Unites the trees of the two ends of m pairs: the larger root goes under the smaller. Without `src` the pairs are those of lists of k.
 extern "C" __global__ void join_pairs(
-    long long n, int k, const int* __restrict__ src, const int* __restrict__ dst, int* parent) {
-    long long v = thread_index();
-    if (v >= n) return;
-    int root = src ? src[v] : v;
-    for (int e = 0; e < k; e++) root = join(parent, root, dst[v * k + e]);
+    long long m, int k, const int* __restrict__ src, const int* __restrict__ dst, int* parent) {
+    long long pair = thread_index();
+    if (pair < m) join(parent, src ? src[pair] : pair / k, dst[pair]);
 }
 
 // The weight and the code of the edge to the last entry of each of n lists of k.
