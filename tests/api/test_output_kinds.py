@@ -105,9 +105,8 @@ def test_files_and_copies_under_an_output_type(monkeypatch, tmp_path, device, X,
 
 TABLES = {"polars": to_polars, "pyarrow": to_arrow, "a batch of pyarrow": to_batch, "a stream of pyarrow": to_stream}
 tables = pytest.mark.parametrize("library", TABLES)
-WEIGHTED = pd.DataFrame(
-    {"src": [0, 1, 0, 3], "dst": [1, 2, 2, 4], "weight": [1.5, 2.5, 0.5, 9.0], "road": list("abcd")}
-)
+WEIGHTED = pd.DataFrame({"src": [0, 1, 0, 3], "dst": [1, 2, 2, 4], "weight": [1.5, 2.5, 0.5, 9.0]})
+WEIGHTED["road"] = list("abcd")
 
 
 def values_of(answer):

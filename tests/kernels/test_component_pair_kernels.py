@@ -122,9 +122,8 @@ def test_separations_are_below_distances(name, engine, components_of):
     scaling, distances = search.filter.scaling, squareform(pdist(X))
     found_any = False
     for component in (np.random.default_rng(0).permutation(by_position), by_position):
-        pairs, _ = component_pairs._separations(
-            ConnectContext(search, search.by_products, None, components_of(component), 0)
-        )
+        context = ConnectContext(search, search.by_products, None, components_of(component), 0)
+        pairs, _ = component_pairs._separations(context)
         first, second, separation, support = map(
             to_host, (pairs.first, pairs.second, pairs.separation, pairs.support)
         )  # fmt: skip
@@ -147,9 +146,8 @@ def test_samples_of_overlapping_pairs(step, engine, kernels):
     np.testing.assert_array_equal(np.sort(on_host), np.flatnonzero(separation < np.sqrt(weight)))
     assert 0 < on_host.size < first.size
     a, b, of_pair = map(to_host, kernels.pair_samples(engine.asarray(sample), pairs, at, step))
-    expected = [
-        (i, j, c) for c in on_host.tolist() for i in sample[first[c], ::step] for j in sample[second[c], ::step]
-    ]
+    firsts, seconds = sample[first, ::step], sample[second, ::step]
+    expected = [(i, j, c) for c in on_host.tolist() for i in firsts[c] for j in seconds[c]]
     assert sorted(zip(a.tolist(), b.tolist(), of_pair.tolist(), strict=True)) == sorted(expected)
 
 

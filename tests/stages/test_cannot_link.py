@@ -164,9 +164,8 @@ def test_no_constraint_is_the_fit_without_one(device):
         assert model.report_["spanning_tree"]["refused"] == 0
 
 
-RECORDS = pd.DataFrame(
-    {"x": [0.0, 1.0, 2.0, 3.0, 9.0], "y": 0.0, "source": ["a", "b", "a", None, "b"]}, index=list("pqrst")
-)
+RECORDS = pd.DataFrame({"x": [0.0, 1.0, 2.0, 3.0, 9.0], "y": 0.0}, index=list("pqrst"))
+RECORDS["source"] = ["a", "b", "a", None, "b"]
 #: Of 0-1, 1-2, 2-3 at distance 1 the second has two of source a; 0-2, 1-3 at distance 2 are refused, too.
 LABELS = [0, 0, 1, 1, 2]
 

@@ -144,9 +144,8 @@ def test_few_pairs_at_a_time(metric, weighing, device, set_constants):
     matrix = all_distances(X, metric=metric)
     for share, m in product((0.01, 0.2), (2, 9)):
         eps = float(np.quantile(matrix, share))
-        assert_labels(
-            DBSCAN(eps, m, metric=metric, device=device).fit(X, sample_weight=weights), matrix, eps, m, weights
-        )
+        model = DBSCAN(eps, m, metric=metric, device=device).fit(X, sample_weight=weights)
+        assert_labels(model, matrix, eps, m, weights)
 
 
 @given(

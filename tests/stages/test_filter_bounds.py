@@ -155,9 +155,8 @@ def test_the_check_loses_no_pair_and_bounds_from_above(name, dtype):
     X = few_rows(name, dtype)
     n, d = X.shape
     values, scaling, points = X, *quantized(X, CPU)
-    check = ProjectedFilter(
-        values, values, EUCLIDEAN, CPU, scaling, PrincipalAxes(scaling, np.eye(d)[:, :1], 0.0, 0.0, CPU)
-    ).check
+    axes = PrincipalAxes(scaling, np.eye(d)[:, :1], 0.0, 0.0, CPU)
+    check = ProjectedFilter(values, values, EUCLIDEAN, CPU, scaling, axes).check
     passing = replace(points, half_norm=np.full(n, -np.inf, np.float32))
     distances, rows = squared_distances(X), np.arange(n, dtype=np.int32)
     upper_bound, seen = UpperBound.of(d, scaling.scale, EUCLIDEAN), np.zeros((1, 1), np.float32)

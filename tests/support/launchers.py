@@ -71,9 +71,8 @@ def exact_kernels():
             top, rows = exact_cuda.empty_lists(m, k), ids(m)
             exact_cuda.rerank(given, rows, exact_cuda.new_candidates(m, k), (rows, rows), xp.full(m, xp.inf), top)
             exact_cuda.scan(given, rows, (rows, rows), xp.full(m, xp.inf), k)
-            exact_cuda.put_lists(
-                SearchState(xp.zeros(m), top), rows.astype("int64"), xp.zeros(m), exact_cuda.empty_lists(m, k)
-            )
+            state, found = SearchState(xp.zeros(m), top), exact_cuda.empty_lists(m, k)
+            exact_cuda.put_lists(state, rows.astype("int64"), xp.zeros(m), found)
         exact_cuda.pair_distances(given.points, rows, rows, given.metric)
     exact_cuda.all_distances(given.points, given.metric)
 
@@ -140,9 +139,8 @@ def bounds_of_filters():
 def tightening():
     xp, n, given = cuda().xp, 300, points(300, 100)
     scaling, metric = Scaling(xp.zeros(100), 1.0), get_metric("euclidean")
-    filter_ = fused_filters.FusedFilter(
-        given, given, metric, cuda(), scaling, ExactPoints(given, given), fused_filters.PRECISE
-    )
+    exact = ExactPoints(given, given)
+    filter_ = fused_filters.FusedFilter(given, given, metric, cuda(), scaling, exact, fused_filters.PRECISE)
     filter_.arrange(ids(n))
     for capacity in (60, 8000):
         found = xp.zeros((n, capacity), "int32"), xp.zeros(n, "int32"), None, xp.zeros((n, capacity), "float32")
