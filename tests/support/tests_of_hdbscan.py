@@ -23,19 +23,19 @@ class Here(ours.HDBSCAN):
     def get_params(self, deep=True):
         return {name: getattr(self, name) for name in ours.HDBSCAN._defaults()}
 
-    def _settings(self):
+    def _settings(self, **more):
         counts["fits"] += 1
-        return super()._settings()
+        return super()._settings(**more)
 
 
 class HereAsInScikitLearn(Here):
     """scikit-learn's class: it counts the row itself."""
 
-    def _settings(self):
+    def _settings(self, **more):
         given = self.min_samples, self.min_cluster_size if self.min_samples is None else self.min_samples
         try:
             self.min_samples = max(1, given[1] - 1)
-            return super()._settings()
+            return super()._settings(**more)
         finally:
             self.min_samples = given[0]
 
