@@ -375,6 +375,17 @@ def _jaccard_from(points: np.ndarray) -> Callable[[int], np.ndarray]:
     return distances
 
 
+def first_rows(work: Work, found: Any) -> Verdict:
+    """Check the row that each goes to against the first one of its component of all pairs within the distance."""
+    n, d = work.shape
+    if n * n * d > ALL_PAIRS_WORK:
+        return None, None
+    near = pairs(work)()
+    label = _components(_column(near, "src"), _column(near, "dst"), np.arange(n))
+    first = np.unique(label, return_index=True)[1]
+    return bool((found.to_numpy() == first[label]).all()), "scipy.sparse.csgraph.connected_components"
+
+
 def friends(work: Work, labels: Any) -> Verdict:
     """Check labels against the components of all pairs within the distance, in the order of their first rows."""
     found = pairs(work)()
@@ -563,6 +574,7 @@ CHECKS: dict[str, Callable[[Any, Any], Verdict]] = {
     **{stage: partial(nearest_lists, k=k) for stage, k in LISTED.items()},
     "pairs": near_pairs,
     "count": counted,
+    "deduplicate": first_rows,
     "friends": friends,
     "dbscan": dbscan,
     "append": appended,

@@ -249,6 +249,12 @@ def count(work: Work) -> Call:
     return lambda: rapids_slink.count_pairs(table, max_distance=distance, device=device, **how)
 
 
+def deduplicate(work: Work) -> Call:
+    """Prepare the first row that steps within a distance lead to from each, from a frame."""
+    table, distance, device = work.table, work.near, work.device.name
+    return lambda: rapids_slink.deduplicate(table, max_distance=distance, device=device)
+
+
 def friends(work: Work) -> Call:
     """Prepare the clusters that steps within a distance connect, from an array."""
     points, device = work.device.asarray(work.points), work.device.name
@@ -354,6 +360,7 @@ STAGES: dict[str, Callable[[Any], Call]] = {
     **{stage: partial(nearest_lists, k=k) for stage, k in LISTED.items()},
     "pairs": pairs,
     "count": count,
+    "deduplicate": deduplicate,
     "friends": friends,
     "dbscan": dbscan,
     "append": append,

@@ -149,7 +149,7 @@ def test_checks_can_fail(stage):
         wrong = ids[:, ::-1] if ids.shape[1] > 1 else ids + 1
         assert checks.CHECKS[stage](work, (distances, wrong))[0] is False
         result = np.nextafter(distances, np.inf), ids
-    elif stage in ("friends", "dbscan"):
+    elif stage in ("friends", "dbscan", "deduplicate"):
         result[5] += 1
     elif stage in ("cut", "cuts", "hdbscan_many"):
         result = result.copy()
