@@ -59,7 +59,7 @@ from rapids_slink.spanning_tree.graphs import (
 COMPLETE = ("keep", "error")
 CANNOT_LINK = "cannot_link"
 #: The bytes of an edge and of a mark of a node.
-EDGE_BYTES, MARK_BYTES = 56, 48
+EDGE_BYTES, MARK_BYTES = 56, 128
 
 
 class GraphHierarchy(Hierarchy):
@@ -334,77 +334,30 @@ def join_unless_marked(src: np.ndarray, dst: np.ndarray, n: int, marks: Marks) -
     """Return the positions of the edges among n nodes that merge, taken in this order, and how many are refused."""
     size = marks.node.size
     place = np.int32 if size < 2**31 else np.int64
-    first, last, following, chain = (np.full(length, -1, place) for length in (n, n, size, size))
-    buckets = np.full(1 << max(1, (2 * size).bit_length()), -1, place)
-    owner, mark, parent = marks.node.astype(np.int32), marks.mark.astype(place), np.arange(n, dtype=np.int32)
+    first, last, following = (np.full(length, -1, place) for length in (n, n, size))
+    parent, count = np.arange(n, dtype=np.int32), np.zeros(n, place)
     merging = np.empty(min(max(n - 1, 0), src.size), np.int64)
-    count = np.zeros(n, place)
-    merged, refused = _join(src, dst, owner, mark, first, last, count, following, buckets, chain, parent, merging)
+    merged, refused = _join(src, dst, marks.node, marks.mark, first, last, count, following, parent, merging)
     return merging[:merged], int(refused)
 
 
-@njit(cache=True, inline="always")
-def _bucket(cluster, mark, buckets):
-    """Return the bucket of a mark that a cluster has; the number of buckets is a power of two."""
-    mixed = np.uint64(cluster) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(mark) * np.uint64(0xC2B2AE3D27D4EB4F)
-    return np.int64((mixed ^ (mixed >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9) >> np.uint64(20)) & (
-        buckets.size - 1
-    )
-
-
-@njit(cache=True)
-def _have_common_mark(fewer, more, owner, mark, first, following, buckets, chain):
-    """Return whether a mark of the one cluster is a mark of the other."""
-    entry = first[fewer]
-    while entry >= 0:
-        other = buckets[_bucket(more, mark[entry], buckets)]
-        while other >= 0:
-            if owner[other] == more and mark[other] == mark[entry]:
-                return True
-            other = chain[other]
-        entry = following[entry]
-    return False
-
-
-@njit(cache=True)
-def _hand_over(fewer, more, owner, mark, first, last, count, following, buckets, chain):
-    """Give the marks of the one cluster to the other, which has none of them."""
-    entry = first[fewer]
-    if entry < 0:
-        return
-    while entry >= 0:
-        place = _bucket(owner[entry], mark[entry], buckets)
-        if buckets[place] == entry:
-            buckets[place] = chain[entry]
-        else:
-            before = buckets[place]
-            while chain[before] != entry:
-                before = chain[before]
-            chain[before] = chain[entry]
-        owner[entry] = more
-        place = _bucket(more, mark[entry], buckets)
-        chain[entry], buckets[place] = buckets[place], entry
-        entry = following[entry]
-    following[last[fewer]] = first[more]
-    first[more] = first[fewer]
-    count[more] += count[fewer]
-
-
 @njit(nogil=True, cache=True)
-def _join(src, dst, owner, mark, first, last, count, following, buckets, chain, parent, merging):
+def _join(src, dst, node, mark, first, last, count, following, parent, merging):
     """Merge the clusters of the ends of the edges in turn; return how many edges merged, and how many were refused.
 
-    The marks' entries are in a list for each cluster and in the buckets.
+    The marks of a cluster are a list of places in `mark`, from `first` to `last`. Each mark and its cluster are also in
+    a set, as one number.
     """
-    for entry in range(owner.size):
-        node = owner[entry]
-        following[entry] = first[node]
-        if first[node] < 0:
-            last[node] = entry
-        first[node] = entry
-        count[node] += 1
-        place = _bucket(node, mark[entry], buckets)
-        chain[entry], buckets[place] = buckets[place], entry
+    n = np.int64(parent.size)
+    held = {np.int64(-1)}
+    for entry in range(node.size):
+        owner = node[entry]
+        following[entry] = first[owner]
+        if first[owner] < 0:
+            last[owner] = entry
+        first[owner] = entry
+        count[owner] += 1
+        held.add(mark[entry] * n + owner)
     merged = refused = 0
     for i in range(src.size):
         fewer, more = find_root(parent, src[i]), find_root(parent, dst[i])
@@ -412,10 +365,21 @@ def _join(src, dst, owner, mark, first, last, count, following, buckets, chain, 
             continue
         if count[fewer] > count[more]:
             fewer, more = more, fewer
-        if _have_common_mark(fewer, more, owner, mark, first, following, buckets, chain):
+        entry = first[fewer]
+        while entry >= 0 and mark[entry] * n + more not in held:
+            entry = following[entry]
+        if entry >= 0:
             refused += 1
             continue
-        _hand_over(fewer, more, owner, mark, first, last, count, following, buckets, chain)
+        entry = first[fewer]
+        while entry >= 0:
+            held.discard(mark[entry] * n + fewer)
+            held.add(mark[entry] * n + more)
+            entry = following[entry]
+        if count[fewer]:
+            following[last[fewer]] = first[more]
+            first[more] = first[fewer]
+            count[more] += count[fewer]
         parent[fewer] = more
         merging[merged] = i
         merged += 1

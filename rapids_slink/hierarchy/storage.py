@@ -294,15 +294,14 @@ def _read(archive: zipfile.ZipFile, path: Path, classes: dict[str, type]) -> Any
     content = json.loads(archive.read("model.json"))
     if content["format"] != FORMAT:
         raise ValueError(f"its format is not {FORMAT!r}")
-    if content["version"] not in (2, VERSION):
+    if content["version"] != VERSION:
         raise ValueError(
             f"rapids_slink {content['written_by']} wrote version {content['version']} of the format, not {VERSION}"
         )
     _check_tables(archive, path)
     kind = classes[content["class"]]
     model: Any = kind()
-    attributes = content["attributes"] if content["version"] == VERSION else _of_version_2(**content["attributes"])
-    for name, spec in attributes.items():
+    for name, spec in content["attributes"].items():
         value = _decode(archive, spec, model._index) if name in _types(kind) else None
         if _types(kind).get(name) is Report and isinstance(value, dict):
             value = Report(value)
@@ -311,18 +310,6 @@ def _read(archive: zipfile.ZipFile, path: Path, classes: dict[str, type]) -> Any
     model._check_parameters()
     _check(model)
     return model
-
-
-def _of_version_2(_output: dict[str, Any], **attributes: dict[str, Any]) -> dict[str, Any]:
-    """Return the attributes of a file of version 2 as this version writes them."""
-    *kind, was_proxy = _output["value"]
-    attributes["_output"] = {**_output, "value": [*kind, PROXIED if was_proxy else ""]}
-    if "condensed_tree_" in attributes:
-        attributes["_condensed_"] = attributes.pop("condensed_tree_")
-    if "_missing_value_" in attributes:
-        value = attributes.pop("_missing_value_")["value"]
-        attributes["_missing_values_"] = {"kind": "value", "value": [] if value is None else [value]}
-    return attributes
 
 
 def _decode(archive: zipfile.ZipFile, spec: dict[str, Any], rows: pd.Index | None) -> Any:
@@ -357,17 +344,11 @@ def _decode(archive: zipfile.ZipFile, spec: dict[str, Any], rows: pd.Index | Non
 
 
 def _columns(
-    archive: zipfile.ZipFile,
-    part: str,
-    names: list[Any],
-    objects: Any,
-    casts: dict[str, str],
-    stored: list[str] | None = None,
+    archive: zipfile.ZipFile, part: str, names: list[Any], stored: list[str], objects: Any, casts: dict[str, str]
 ) -> Any:
     """Return the frame that `_put` wrote."""
     typed = pd.read_parquet(BytesIO(archive.read(part)), engine="pyarrow").astype(casts)
     cells = {name: pd.Series(_from_json(values), dtype=object) for name, values in objects.items()}
-    stored = names if stored is None else stored  # files written before have only names that are text
     columns = [cells[name] if name in cells else typed[name] for name in stored]
     return pd.DataFrame(dict(zip(map(_from_json, names), columns, strict=True)))
 

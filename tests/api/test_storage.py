@@ -350,6 +350,7 @@ def rewritten(path, change):
     [
         ({"format": "somebody's"}, "its format is not 'rapids_slink hierarchy'"),
         ({"version": 1, "written_by": "0.1.0"}, rf"rapids_slink 0\.1\.0 wrote version 1 of the format, not {VERSION}"),
+        ({"version": 2, "written_by": "0.2.0"}, rf"rapids_slink 0\.2\.0 wrote version 2 of the format, not {VERSION}"),
         ({"version": 9, "written_by": "9.9"}, rf"rapids_slink 9\.9 wrote version 9 of the format, not {VERSION}"),
         ({"class": "Popen"}, "'Popen'"),
         ({"attributes": {}}, "has no attribute 'n_leaves_'"),
@@ -383,34 +384,6 @@ def test_what_is_no_dendrogram(name, change, message, path):
     model.save(path)
     with pytest.raises(ValueError, match=f"{ERROR}.*{message}"):
         load(path)
-
-
-def as_version_2(content):
-    """What version 2 of the format wrote in place of this content."""
-    attributes = content["attributes"]
-    content["version"] = 2
-    attributes["_output"]["value"] = [True, False, False]
-    for name, older in (("_condensed_", "condensed_tree_"), ("_missing_values_", "_missing_value_")):
-        if name in attributes:
-            attributes[older] = attributes.pop(name)
-    if "_missing_value_" in attributes:
-        (value,) = attributes["_missing_value_"]["value"] or [None]
-        attributes["_missing_value_"]["value"] = value
-
-
-@pytest.mark.parametrize(
-    "model",
-    [
-        SingleLinkage(2, device="cpu"),
-        SingleLinkage(2, prediction_data=True, device="cpu"),
-        SingleLinkage(2, missing="pairwise", missing_value=7.0, prediction_data=True, device="cpu"),
-        HDBSCAN(2, prediction_data=True, device="cpu"),
-    ],
-)
-def test_files_of_version_2(model, path):
-    model.fit(FRAME.assign(z=[1.0, 1, 1, 2, 2, 2])).save(path)
-    rewritten(path, as_version_2)
-    assert_same(load(path), model)
 
 
 VALUE = {"kind": "value"}
