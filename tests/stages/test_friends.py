@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import pdist, squareform
+from spanning_trees import by_appearance
 
 import rapids_slink
 from rapids_slink import DeviceMemoryError, SingleLinkage, deduplicate, fit
@@ -36,9 +37,7 @@ METRICS = ["euclidean", "sqeuclidean", "cityblock", "chebyshev"]
 def components(X, t, metric="euclidean"):
     """By all pairs, numbered in the order of their first rows."""
     near = squareform(pdist(X.astype(float), metric)) <= t
-    label = connected_components(near, directed=False)[1]
-    _, first, label = np.unique(label, return_index=True, return_inverse=True)
-    return np.argsort(np.argsort(first))[label]
+    return by_appearance(connected_components(near, directed=False)[1])
 
 
 def assert_friends(X, t, device, metric="euclidean"):

@@ -14,8 +14,6 @@ from rapids_slink.metrics import METRICS
 from rapids_slink.points.output import on_host
 from rapids_slink.runtime.device import to_host
 
-EDGES = ["src", "dst", "weight"]
-
 
 def valid_rows(metric, rng, n=240):
     """Rows for a metric, with ties, and repeated rows."""
@@ -87,23 +85,18 @@ def test_hard_cases(device, name):
     assert_like_alone(model, X, keys, 3)
 
 
-@pytest.mark.parametrize("metric", [name if name in ("cosine", "haversine") else full(name) for name in METRICS])
+POWERS = [full(name, 3.0) for name in METRICS if name not in ("cosine", "haversine")]
+POWERS += [("cosine", 2.0), ("haversine", 2.0), ("minkowski", 0.5), full("minkowski", 1.3), ("minkowski", 2.5)]
+
+
+@pytest.mark.parametrize(("metric", "p"), POWERS)
 @pytest.mark.parametrize("min_samples", [None, 3])
-def test_metrics(device, metric, min_samples):
+def test_metrics(device, metric, p, min_samples):
     rng = np.random.default_rng(1)
-    X, how = valid_rows(metric, rng), {"metric": metric, "min_samples": min_samples}
-    how |= {"p": 3.0} if metric == "minkowski" else {}
+    X, how = valid_rows(metric, rng), {"metric": metric, "p": p, "min_samples": min_samples}
     keys = random_keys(len(X), rng)
     model = rapids_slink.fit(X, 2, groups=keys, device=device, **how)
     assert_like_alone(model, X, keys, 2, **how)
-
-
-@pytest.mark.parametrize("p", [0.5, full(1.3), 2.5])
-def test_powers(device, p):
-    rng = np.random.default_rng(1)
-    X, keys = rng.normal(size=(200, 4)), rng.integers(0, 9, 200)
-    assert_like_alone(rapids_slink.fit(X, 2, groups=keys, metric="minkowski", p=p, device=device), X, keys, 2,
-                      metric="minkowski", p=p)  # fmt: skip
 
 
 @pytest.mark.parametrize(("metric", "missing"), [("euclidean", "pairwise"), full("cityblock", "pairwise"),

@@ -180,8 +180,9 @@ def test_few_items_and_equal_ones(metric):
 @EVERY_ITEM_METRIC
 def test_stored_trees_on_a_gpu_are_those_of_the_cpu(metric, groups, samples, prescribe):
     if metric in STRINGS:
-        length = 9 if metric == "string_hamming" else 20  # only words of one length have finite distances then
-        many = [[word.ljust(9, "A")[:length] for word in words(1300, letters="ABCD", longest=20, seed=25)]]
+        many = [words(1300, letters="ABCD", longest=20, seed=25)]
+        if metric == "string_hamming":  # only words of one length have finite distances
+            many = [[word.ljust(9, "A")[:9] for word in many[0]]]
     elif metric in SETS:
         many = [families(1250, seed=14) + families(50, seed=14)]
     else:

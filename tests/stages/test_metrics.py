@@ -12,7 +12,16 @@ from hard_cases import full
 from hypothesis import given
 from hypothesis import strategies as st
 from metric_cases import ALL_METRICS, PACKED, SCIPYS, points, takes_booleans, with_cases, without_zeros
-from oracles import DEVICES, SearchKind, assert_lists, core_distances, least, mutual_reachability
+from oracles import (
+    DEVICES,
+    SearchKind,
+    assert_lists,
+    core_distances,
+    heights_of,
+    least,
+    mutual_reachability,
+    without_self,
+)
 from scipy.cluster import hierarchy
 from scipy.spatial.distance import cdist, pdist, squareform
 from sklearn.metrics.pairwise import haversine_distances
@@ -125,10 +134,12 @@ def test_knn_graph(metric, p, d, device):
     X = (X > 0.5).astype(float) if takes_booleans(metric) else X + np.arange(d) / 64
     X = without_zeros(X, metric)
     graph = knn_graph(X, 6, metric=metric, p=p, device=device)
-    distances = squareform(all_pairs(X, metric, p))
-    np.fill_diagonal(distances, np.inf)
+    assert isinstance(graph, pd.DataFrame)
+    assert [str(dtype) for dtype in graph.dtypes] == ["int32", "int32", "float64"]
+    distances = without_self(squareform(all_pairs(X, metric, p)))
     expected = np.sort(distances, axis=1)[:, :6].ravel()
     src, dst, weight = (graph[column].to_numpy() for column in ("src", "dst", "weight"))
+    np.testing.assert_array_equal(src, np.repeat(np.arange(400), 6))
     assert_scipys(weight, expected, metric, p)
     assert_scipys(weight, distances[src, dst], metric, p)
     if get_metric(metric, p).formula != "minkowski":
@@ -144,8 +155,9 @@ def test_nearest_neighbors(metric, p, n, m, d, device):
     X, Y = rng.integers(1, 5, (n, d)) / 4 + np.arange(d), rng.integers(1, 5, (m, d)) / 4 + np.arange(d)
     if takes_booleans(metric):
         X, Y = (without_zeros(part % 1 > 0.3, metric) for part in (X, Y))
-    found = nearest_neighbors(X, Y, metric=metric, p=p, device=device)
+    found = nearest_neighbors(X, pd.DataFrame(Y), metric=metric, p=p, device=device)
     expected = all_pairs(X, metric, p, Y)
+    assert [str(dtype) for dtype in found.dtypes] == ["int32", "int32", "float64"]
     np.testing.assert_array_equal(found["src"], np.arange(n))
     # cdist's cosine and correlation sum in another order than pdist's.
     loose = get_metric(metric).formula == "cosine"
@@ -156,12 +168,14 @@ def test_nearest_neighbors(metric, p, n, m, d, device):
     else:
         assert_scipys(found["weight"].to_numpy(), expected.min(axis=1), metric, p)
         assert_scipys(found["weight"].to_numpy(), near, metric, p)
+        if get_metric(metric, p).formula != "minkowski":
+            np.testing.assert_array_equal(found["dst"], expected.argmin(axis=1))
 
 
 @pytest.mark.parametrize("d", [3, 12])
 def test_inner_product_gives_the_maximum_spanning_tree_of_dot_products(d, device):
     X = np.random.default_rng(d).integers(-9, 10, (300, d)).astype(np.float64)
-    expected = hierarchy.linkage(squareform(1000 - X @ X.T, checks=False), "single")[:, 2] - 1000
+    expected = heights_of(1000 - X @ X.T) - 1000
     for n_neighbors in (1, None):
         model = fit(X, 3, metric="inner_product", n_neighbors=n_neighbors, device=device)
         np.testing.assert_array_equal(model.to_scipy()[:, 2], expected)
@@ -182,8 +196,7 @@ def test_containment_is_the_share_of_the_smaller_that_is_not_common(d, device):
     distances = (fewer - common) / fewer
     for n_neighbors in (1, None):
         model = fit(X, 3, metric="containment", n_neighbors=n_neighbors, device=device)
-        expected = hierarchy.linkage(squareform(distances, checks=False), "single")[:, 2]
-        np.testing.assert_array_equal(model.to_scipy()[:, 2], expected)
+        np.testing.assert_array_equal(model.to_scipy()[:, 2], heights_of(distances))
     found = nearest_neighbors(X[:50], X[50:], metric="containment", device=device)
     np.testing.assert_array_equal(found["weight"].to_numpy(), distances[:50, 50:].min(axis=1))
     within = pairs(X, max_distance=0.3, metric="containment", device=device)
@@ -217,7 +230,7 @@ def reachability_heights(distances, min_samples):
     """SciPy's heights of the matrix of mutual reachability distances, and that matrix."""
     weights = mutual_reachability(distances, core_distances(distances, min_samples))
     least = weights.min()  # SciPy refuses negative distances
-    return hierarchy.linkage(squareform(weights - least, checks=False), "single")[:, 2] + least, weights
+    return heights_of(weights - least) + least, weights
 
 
 @pytest.mark.parametrize("name", ["uneven_blobs_8d", *map(full, ("tight_clusters", "images", "repeated_rows"))])
@@ -262,8 +275,7 @@ def test_haversine_is_the_great_circle(n_neighbors, device):
     X = places()
     model = fit(X, 4, metric="haversine", n_neighbors=n_neighbors, device=device)
     distances = haversine_distances(X)
-    expected = hierarchy.linkage(squareform(distances, checks=False), "single")[:, 2]
-    np.testing.assert_allclose(model.to_scipy()[:, 2], expected, rtol=1e-13, atol=4e-15)
+    np.testing.assert_allclose(model.to_scipy()[:, 2], heights_of(distances), rtol=1e-13, atol=4e-15)
     src, dst, weight = (to_host(model.mst_[column].values) for column in ("src", "dst", "weight"))
     np.testing.assert_allclose(weight, distances[src, dst], rtol=1e-13, atol=1e-16)
     assert (np.diff(weight) >= 0).all()
@@ -295,12 +307,12 @@ def test_core_distances_on_the_sphere(min_samples, copies, device):
 
 def test_haversine_of_two_sets_and_lists(device):
     X, Y = places(200, 1), places(700, 2)
-    found = nearest_neighbors(X, Y, metric="haversine", device=device)
-    np.testing.assert_allclose(found["weight"], haversine_distances(X, Y).min(axis=1), rtol=1e-13, atol=4e-15)
+    expected = np.sort(haversine_distances(X, Y), axis=1)
+    for k in (1, 7):
+        found = nearest_neighbors(X, Y, k, metric="haversine", output="arrays", device=device)
+        np.testing.assert_allclose(to_host(found[0]), expected[:, :k], rtol=1e-13, atol=4e-15)
     graph = knn_graph(X, 5, metric="haversine", device=device)
-    distances = haversine_distances(X)
-    np.fill_diagonal(distances, np.inf)
-    expected = np.sort(distances, axis=1)[:, :5]
+    expected = np.sort(without_self(haversine_distances(X)), axis=1)[:, :5]
     np.testing.assert_allclose(graph["weight"].to_numpy().reshape(-1, 5), expected, rtol=1e-13, atol=4e-15)
 
 

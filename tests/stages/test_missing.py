@@ -8,9 +8,7 @@ import pytest
 from hard_cases import combinations, full
 from hypothesis import given
 from hypothesis import strategies as st
-from oracles import core_distances, mutual_reachability
-from scipy.cluster import hierarchy
-from scipy.spatial.distance import squareform
+from oracles import core_distances, heights_of, mutual_reachability
 from sklearn.metrics.pairwise import nan_euclidean_distances
 
 from rapids_slink import SingleLinkage, fit, load, pairs
@@ -42,10 +40,6 @@ def in_pairs(X, metric, missing):
                 x = x / c if metric == "hamming" else x / c * d
             distances[i, j] = distances[j, i] = x
     return np.sqrt(distances) if metric == "euclidean" else distances
-
-
-def heights_of(distances):
-    return hierarchy.linkage(squareform(distances, checks=False), "single")[:, 2]
 
 
 def with_gaps(rng, X, share):

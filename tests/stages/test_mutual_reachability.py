@@ -7,8 +7,7 @@ import pytest
 from hard_cases import CASES, SOME, case_dtypes, full
 from hypothesis import given
 from hypothesis import strategies as st
-from oracles import assert_tree, blobs, core_distances, mutual_reachability, squared_distances, tree_of
-from scipy.cluster import hierarchy
+from oracles import assert_tree, blobs, core_distances, heights_of, mutual_reachability, squared_distances, tree_of
 from scipy.spatial.distance import pdist, squareform
 from sklearn.base import clone
 from spanning_trees import bits
@@ -32,8 +31,7 @@ def rows_of(name, dtype, most=600):
 def heights(name, dtype, m):
     """SciPy's, of the matrix of mutual reachability distances."""
     distances = squareform(pdist(rows_of(name, dtype).astype(np.float64)))
-    matrix = mutual_reachability(distances, core_distances(distances, m))
-    return hierarchy.linkage(squareform(matrix, checks=False), "single")[:, 2]
+    return heights_of(mutual_reachability(distances, core_distances(distances, m)))
 
 
 def heights_by_prim(X, m):

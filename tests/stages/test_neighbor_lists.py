@@ -50,6 +50,7 @@ def features_given(d, *_):
 
 
 SIZES = [(700, 43), (700, 44), (20, 19), (700, 699), (2000, 100), (1200, 1100), (2300, 2020), (2300, 2060)]
+SIZES += [(2, 1), (130, 129), (600, 200)]  # empty slots of tiles pass where nothing bounds a list till its end
 QUICK_SIZES = [(11, (700, 43)), (11, (700, 44)), (2, (20, 19)), (11, (20, 19)), (2, (700, 43))]
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from hard_cases import CASES, cases
+from oracles import core_distances, heights_of, mutual_reachability
 from scipy.cluster.hierarchy import ClusterWarning, linkage
 from scipy.spatial.distance import pdist, squareform
 
@@ -17,10 +18,6 @@ def fit(X, **parameters):
     return rapids_slink.fit(X, metric="precomputed", **parameters)
 
 
-def heights(matrix):
-    return linkage(squareform(matrix.astype(np.float64), checks=False), "single")[:, 2]
-
-
 @pytest.mark.parametrize("name", cases())
 def test_heights_are_scipys(name, engine):
     X = CASES[name]("float64")[:400]
@@ -30,7 +27,7 @@ def test_heights_are_scipys(name, engine):
     matrix = squareform(condensed)
     given = [condensed, matrix, matrix.astype(np.float32)] if condensed.max() < 1e38 else [condensed, matrix]
     for distances in given:
-        expected = linkage(condensed, "single")[:, 2] if distances.ndim == 1 else heights(distances)
+        expected = linkage(condensed, "single")[:, 2] if distances.ndim == 1 else heights_of(distances.astype(float))
         for n_neighbors in (None, 1, 3):
             model = fit(engine.asarray(distances), n_neighbors=n_neighbors, device=engine.name)
             np.testing.assert_array_equal(to_host(model.distances_), expected)
@@ -66,10 +63,9 @@ def test_ties_go_by_ids(engine):
 def test_mutual_reachability(engine):
     X = np.random.default_rng(0).normal(size=(300, 3))
     matrix = squareform(pdist(X))
-    core = np.sort(matrix, axis=1)[:, 4]
-    reachability = np.maximum(matrix, np.maximum.outer(core, core)) * (1 - np.eye(300))
+    expected = heights_of(mutual_reachability(matrix, core_distances(matrix, 4)))
     model = fit(engine.asarray(matrix), min_samples=4, device=engine.name)
-    np.testing.assert_array_equal(to_host(model.distances_), heights(reachability))
+    np.testing.assert_array_equal(to_host(model.distances_), expected)
 
 
 @pytest.mark.parametrize("frames", ["pandas", pytest.param("cudf", marks=pytest.mark.gpu)])
@@ -108,7 +104,7 @@ def test_rounding_is_not_asymmetry(engine):
     noisy = matrix * (1 + 1e-15 * np.random.default_rng(1).integers(-2, 3, matrix.shape))
     given = engine.asarray(noisy)
     found = fit(given, n_neighbors=2, device=engine.name)
-    np.testing.assert_array_equal(to_host(found.distances_), heights(noisy))
+    np.testing.assert_array_equal(to_host(found.distances_), heights_of(noisy))
     np.testing.assert_array_equal(to_host(given), noisy)
 
 

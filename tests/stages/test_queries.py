@@ -5,9 +5,8 @@ import pandas as pd
 import pytest
 from hard_cases import CASES, combinations, full
 from metric_cases import ALL_METRICS, takes_booleans
-from oracles import squared_distances
+from oracles import least, squared_distances
 from scipy.spatial.distance import cdist
-from sklearn.metrics.pairwise import haversine_distances
 
 from rapids_slink import DeviceMemoryError, knn_graph, nearest_neighbors
 from rapids_slink.metrics import get_metric
@@ -18,14 +17,10 @@ from rapids_slink.runtime.device import CPU, on_current_gpu, to_host
 LENGTHS = (1, 2, 33, 100)
 
 
-def lists_of(distances, k, surrogate=None, apart=None):
+def lists_of(distances, k, surrogate=None, apart=False):
     """Each row's k first columns by (surrogate distance, column), -1 for those `apart`, and their distances."""
-    surrogate = distances if surrogate is None else surrogate
-    apart = np.zeros(distances.shape, bool) if apart is None else apart
-    column = np.broadcast_to(np.arange(distances.shape[1]), distances.shape)
-    ids = np.lexsort((column, surrogate, apart), axis=1)[:, :k]
-    none = np.take_along_axis(apart, ids, axis=1)
-    return np.where(none, -1, ids), np.where(none, np.inf, np.take_along_axis(distances, ids, axis=1))
+    ids, _ = least(np.where(apart, np.inf, distances if surrogate is None else surrogate), k)
+    return ids, np.where(ids < 0, np.inf, np.take_along_axis(distances, ids, axis=1))
 
 
 def assert_nearest(expected, X, Y, k, **how):
@@ -98,29 +93,6 @@ def test_every_metric(metric, p, device):
         return
     distances = np.take_along_axis(cdist(X, Y, metric), ids, axis=1)
     np.testing.assert_allclose(to_host(found[0]), distances, rtol=1e-12, atol=1e-12)
-
-
-def test_places_on_a_sphere(device):
-    rng = np.random.default_rng(0)
-    X, Y = (rng.uniform(-1.5, 1.5, (n, 2)) for n in (30, 500))
-    found = nearest_neighbors(X, Y, 7, metric="haversine", output="arrays", device=device)
-    expected = np.sort(haversine_distances(X, Y), axis=1)[:, :7]
-    np.testing.assert_allclose(to_host(found[0]), expected, rtol=1e-12)
-
-
-def test_box_and_scales(device):
-    rng = np.random.default_rng(0)
-    X, Y = (pd.DataFrame(rng.uniform(0, 5, (n, 3)), columns=["x", "y", "t"]) for n in (30, 500))
-    gaps = abs(X.to_numpy()[:, None] - Y.to_numpy())
-    gaps = np.minimum(gaps, 5 - gaps)
-    distances = np.sqrt((gaps**2)[:, :, 0] + (gaps**2)[:, :, 1] + (gaps**2)[:, :, 2])
-    found = nearest_neighbors(X, Y, 9, box=5.0, output="arrays", device=device)
-    np.testing.assert_allclose(to_host(found[0]), np.sort(distances, axis=1)[:, :9], rtol=1e-12)
-    scales = {("x", "y"): 2.0, "t": 3.0}
-    plain = abs(X.to_numpy()[:, None] - Y.to_numpy())
-    distances = np.maximum(np.sqrt(plain[:, :, 0] ** 2 + plain[:, :, 1] ** 2) / 2, plain[:, :, 2] / 3)
-    found = nearest_neighbors(X, Y, 9, scales=scales, output="arrays", device=device)
-    np.testing.assert_allclose(to_host(found[0]), np.sort(distances, axis=1)[:, :9], rtol=1e-12)
 
 
 @pytest.mark.parametrize("way", ["tree", "all pairs"])

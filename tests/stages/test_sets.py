@@ -334,18 +334,3 @@ def test_all_distances_on_a_gpu(metric):
     for X in (sparse.csr_matrix(many), families(130), [{2**40 * e for e in held} for held in families(70)]):
         on_cpu, on_gpu = (Sets.read({"X": X}, get_metric(metric), where) for where in (CPU, cuda()))
         np.testing.assert_array_equal(to_host(search.all_distances(on_gpu)), search.all_distances(on_cpu))
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("samples", [1, 4])
-@pytest.mark.parametrize("groups", [1, 3])
-@EVERY_SET_METRIC
-def test_trees_on_a_gpu_are_those_of_the_cpu(metric, groups, samples):
-    sets = families(900, seed=14) + families(50, seed=14)
-    keys, models = np.minimum(np.arange(950) // 400, groups - 1), []
-    for device in ("cuda", "cpu"):
-        model = SingleLinkage(distance_threshold=0.5, metric=metric, min_samples=samples, device=device)
-        models.append(model.fit(sets, groups=keys))
-    assert "pairs_weighed" in models[0].report_["spanning_tree"]
-    for name in ("src", "dst", "weight"):
-        np.testing.assert_array_equal(*(to_host(model.mst_[name].to_numpy()) for model in models))

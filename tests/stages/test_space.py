@@ -12,9 +12,7 @@ from fake_gpu import CONSTANT_MEMORY, FakeDevice, fake_gpu
 from hard_cases import combinations, full
 from hypothesis import given
 from hypothesis import strategies as st
-from oracles import least, mutual_reachability, without_self
-from scipy.cluster.hierarchy import linkage
-from scipy.spatial.distance import squareform
+from oracles import heights_of, least, mutual_reachability, without_self
 from sklearn.base import clone
 from spanning_trees import bits
 
@@ -76,10 +74,6 @@ def distances_of(X, Y=None, metric="euclidean", box=None, scales=None):
         return of_columns(range(X.shape[1]))
     groups = [(group if isinstance(group, tuple) else (group,), scale) for group, scale in scales.items()]
     return np.max([of_columns(columns) / scale for columns, scale in groups], axis=0)
-
-
-def heights_of(matrix):
-    return linkage(squareform(matrix, checks=False), "single")[:, 2]
 
 
 def heights(model):
@@ -284,8 +278,9 @@ def test_calls(n, space, dtype, device):
     assert count_pairs(X, max_distance=limits, device=device, **how).tolist() == counts
     assert sum(len(part) for part in iter_pairs(X, max_distance=t, rows=70, device=device, **how)) == src.size
     assert len(pairs(Y, X, max_distance=t, device=device, **how)) == (between <= t).sum()
-    nearest = nearest_neighbors(Y, X, device=device, **how)
-    np.testing.assert_array_equal(to_host(nearest["weight"].values), between.min(axis=1))
+    for k in (1, 9):
+        nearest, _ = nearest_neighbors(Y, X, k, output="arrays", device=device, **how)
+        np.testing.assert_array_equal(to_host(nearest), np.sort(between, axis=1)[:, :k])
     forest = fit(X, max_distance=t, device=device, **how)
     expected = heights_of(matrix)
     np.testing.assert_array_equal(heights(forest), expected[expected <= t])
@@ -327,6 +322,8 @@ def test_frames_go_by_name(device, engine):
     np.testing.assert_array_equal(heights(by_place), heights(model))
     other_order = on_device(frame[["y", "t", "x"]].iloc[:20], engine)
     np.testing.assert_array_equal(to_host(model.predict(other_order)), to_host(model.labels_)[:20])
+    found = nearest_neighbors(frame[:30], frame[30:], scales=scales, device=device)
+    np.testing.assert_array_equal(found["weight"], matrix[:30, 30:].min(axis=1))
 
 
 @pytest.mark.parametrize("space", SPACES)

@@ -7,7 +7,7 @@ import pytest
 from hard_cases import CASES, full, shape
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles import blobs, searches, squared_distances
+from oracles import blobs, least, searches, squared_distances, without_self
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import pdist, squareform
@@ -35,18 +35,13 @@ class MatrixSearch(Search):
         rows, group, upper = (to_host(part) for part in (task.rows, task.row_group, task.upper))
         distances = np.where(group[rows][:, None] != group, self.distances[rows], np.inf)
         distances[distances > upper[:, None]] = np.inf
-        ids = np.argsort(distances, axis=1, kind="stable")[:, : task.k]
-        weights = np.take_along_axis(distances, ids, axis=1)
-        ids = np.where(np.isinf(weights), -1, ids).astype(np.int32)
-        return SearchResult(*(self.device.asarray(part) for part in (ids, weights, upper)))
+        ids, weights = least(distances, task.k)
+        return SearchResult(*(self.device.asarray(part) for part in (ids.astype(np.int32), weights, upper)))
 
 
 def lists_of(distances, k, engine):
     """The k least others of each row of a matrix."""
-    distances = distances.copy()
-    np.fill_diagonal(distances, np.inf)
-    ids = np.argsort(distances, axis=1, kind="stable")[:, :k]
-    weights = np.take_along_axis(distances, ids, axis=1)
+    ids, weights = least(without_self(distances), k)
     return NeighborLists(engine.asarray(ids.astype(np.int32)), engine.asarray(weights))
 
 

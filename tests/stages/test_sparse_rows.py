@@ -243,19 +243,3 @@ def test_all_distances_on_a_gpu(metric, d, dtype, kind):
     X.indices, X.indptr = X.indices.astype(kind), X.indptr.astype(kind)
     on_cpu, on_gpu = (SparseRows.read({"X": X}, get_metric(metric), where) for where in (CPU, cuda()))
     np.testing.assert_array_equal(to_host(search.all_distances(on_gpu)), search.all_distances(on_cpu))
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("samples", [1, 4])
-@pytest.mark.parametrize("are_integers", [False, True])
-@EVERY_SPARSE_METRIC
-def test_trees_on_a_gpu_are_those_of_the_cpu(metric, are_integers, samples):
-    X, models = rows(900, 61, 0.1, seed=3), []
-    X = np.round(3 * X) if are_integers else X
-    X[~X.any(axis=1), 0] = 1
-    for device in ("cuda", "cpu"):
-        model = SingleLinkage(metric=metric, min_samples=samples, device=device)
-        models.append(model.fit(sparse.csr_matrix(X)))
-    assert ("pairs_weighed" in models[0].report_["spanning_tree"]) == (metric == "cosine")
-    for name in ("src", "dst", "weight"):
-        np.testing.assert_array_equal(*(to_host(model.mst_[name].to_numpy()) for model in models))

@@ -423,24 +423,6 @@ def test_all_edits_on_a_gpu(longest):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("groups", [1, 2, 4])  # of the four one is too small to be stored
-@pytest.mark.parametrize("limit", [None, 3])
-@pytest.mark.parametrize("samples", [1, 5])
-def test_trees_of_stored_edits_are_those_of_the_cpu(groups, limit, samples, prescribe):
-    values, keys = words(1300, letters="ABCD", longest=20, seed=25), np.minimum(np.arange(1300) // 400, groups - 1)
-    models = []
-    for device in ("cuda", "cpu"):
-        if device == "cuda":
-            prescribe(items="stored")
-        model = SingleLinkage(
-            distance_threshold=3, metric="levenshtein", max_distance=limit, min_samples=samples, device=device
-        )
-        models.append(model.fit(values, groups=keys))
-    for name in ("src", "dst", "weight"):
-        np.testing.assert_array_equal(*(to_host(model.mst_[name].to_numpy()) for model in models))
-
-
-@pytest.mark.gpu
 def test_append_of_stored_edits():
     values = words(900, letters="ABCD", longest=20, seed=26)
     grown = SingleLinkage(metric="levenshtein", prediction_data=True, device="cuda").fit(values[:700])

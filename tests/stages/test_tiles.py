@@ -698,26 +698,6 @@ def test_least_distances_of_clusters_need_few_pairs_of_tiles(size, most_pairs, m
         assert found[cluster[shuffled] == one].min() == pytest.approx(distance.min(), rel=1e-12)
 
 
-@pytest.mark.parametrize("n", [1, 5, 300])
-def test_rows_of_one_group_have_no_neighbors(n, engine):
-    """Nothing bounds them, so that empty slots pass the test, too: there is room for these."""
-    search, rows = search_of(np.random.default_rng(n).normal(size=(n, 3)), engine), engine.xp.arange(n, dtype="int32")
-    group = engine.xp.zeros(n, "int32")
-    for per_group_minimum in (False, True):
-        found = search.find(SearchTask(rows, 1, group, group, per_group_minimum=per_group_minimum))
-        assert (to_host(found.ids) == -1).all()
-        assert np.isinf(to_host(found.weights)).all()
-
-
-@pytest.mark.parametrize("n", [2, 130, 600])
-def test_empty_slots_are_in_no_list(n, engine):
-    """Where a list is of all others nothing bounds it till the end: empty slots pass at a threshold of -infinity."""
-    X = np.random.default_rng(n).normal(size=(n, 5))
-    k = min(n - 1, 200)
-    found = neighbor_lists(search_of(X, engine), n, k, engine)
-    assert_neighbors(found, X, k)
-
-
 @pytest.mark.parametrize("n_features", [1, 64, 20_000])
 def test_what_sums_of_two_numbers_a_value_lose(n_features, engine):
     """By the sizes of their products: of first numbers, and twice of a first and a second, of 2⁻¹⁰ of its length."""

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 from hard_cases import CASES
+from scipy.cluster.hierarchy import linkage
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import minimum_spanning_tree as scipys_tree
 from scipy.spatial.distance import cdist, pdist, squareform
@@ -114,6 +115,11 @@ def assert_unlisted_are_above(found, distances):
 def core_distances(distances, m):
     """Return each row's m-th least distance, itself not counted: (n,)."""
     return np.partition(without_self(distances), m - 1, axis=1)[:, m - 1].copy()
+
+
+def heights_of(distances):
+    """Return SciPy's heights of a matrix of distances."""
+    return linkage(squareform(distances, checks=False), "single")[:, 2]
 
 
 def mutual_reachability(distances, core):
