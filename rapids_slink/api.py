@@ -1,6 +1,6 @@
-"""The public functions: whole runs and what goes before them here; single stages and pairs from `stages`.
+"""The public functions. Whole runs, and what precedes them, are here; `stages` has single stages and pairs.
 
-Each passes its input to the engine that serves it, one device or the cluster of a Dask client: see `engine_of`.
+Each passes its input to the engine that serves it: one device, or the cluster of a Dask client. See `engine_of`.
 """
 
 import platform
@@ -91,7 +91,7 @@ def fit(
     cannot_link: Any = None,
     **unknown: Never,
 ) -> SingleLinkage:
-    """Cluster the rows of `X`: ``SingleLinkage(n_clusters, ...).fit(X)`` with these parameters.
+    """Cluster the rows of `X` by single linkage, as ``SingleLinkage(n_clusters, ...).fit(X)`` does.
 
     Parameters
     ----------
@@ -100,56 +100,60 @@ def fit(
         Some metrics take text, sets or sparse matrices, and "precomputed" takes distances; see `SingleLinkage.fit`.
     n_clusters : int or "widest_gap", optional
         Cut the tree into exactly this many clusters, or at the widest gap between merges; see `cut`. By default 2,
-        unless ``distance_threshold``, ``max_distance`` or ``min_similarity`` is given.
+        unless `distance_threshold`, `max_cluster_size`, `max_distance` or `min_similarity` is given.
     distance_threshold : float, optional
         Cut the tree at this distance instead: clusters at or above it are not merged.
     min_cluster_size : int, optional
-        Label rows in smaller clusters -1, so that a few outliers are no clusters.
+        Label the rows of smaller clusters -1, so that a few outliers do not form a cluster.
     max_cluster_size : int, optional
         Split larger clusters further, until none has more rows; see `cut`.
     count_small : bool
-        False: make `n_clusters` clusters of at least `min_cluster_size` rows, and do not count smaller ones.
+        Whether smaller clusters count in `n_clusters`. False makes `n_clusters` clusters of at least
+        `min_cluster_size` rows.
     metric : str
         The name of the distance, such as "euclidean", "cosine", "cityblock", "haversine" (radians), "hamming",
         "jaccard" or "levenshtein" (text). `SingleLinkage` lists all of them. "precomputed": `X` holds distances.
     p : float
         The exponent of minkowski, above 0.
     missing : {"pairwise", "hiercc"}, optional
-        Take rows with missing values: leave out features that either row lacks, or correct for them as HierCC does. By
-        default missing values are refused.
+        How rows with missing values are compared. "pairwise" leaves out the features that either row lacks. "hiercc"
+        corrects for them as HierCC does. By default missing values are refused.
     missing_value : number, text, or list of these, optional
-        What means missing besides nulls and NaN, such as 0 or "-".
+        Values that mean missing, besides nulls and NaN, such as 0 or "-".
     box : float or sequence of float, optional
-        The length after which coordinates repeat: of all columns, or one for each.
+        The length after which coordinates repeat: one for all columns, or one for each.
     scales : dict, optional
-        Groups of columns and what their distances are divided by, such as ``{("x", "y"): 500.0, "t": 3600.0}``. The
-        largest of the groups' distances is that of the rows.
+        Groups of columns, and the number by which each group's distance is divided, such as
+        ``{("x", "y"): 500.0, "t": 3600.0}``. The distance of two rows is the largest of their groups' distances.
     max_distance : float, optional
-        Do not merge beyond this distance, which saves the search beyond it. Without `n_clusters` each tree is a
-        cluster.
+        Do not merge clusters that are farther apart, and do not search beyond this distance. Without `n_clusters` and
+        `distance_threshold` each tree of the forest is a cluster.
     min_similarity : float, optional
-        Do not merge below this similarity: an exact alternative to `max_distance`, for metrics that have one.
+        Do not merge clusters that are less similar. It takes the place of `max_distance` for metrics that have a
+        similarity, and is not rounded.
     n_neighbors : int, optional
         The length of the neighbour lists with which the search starts. It changes the time, never the result.
     min_samples : int, optional
-        Cluster by mutual reachability, the distance of HDBSCAN, with this many neighbours in a core.
+        Cluster by mutual reachability, the distance of HDBSCAN. A row's core distance is that to its `min_samples`-th
+        nearest other row.
     device : {"auto", "cpu", "cuda"}
-        "auto" takes a GPU if there is one. "cuda" never falls back.
+        "auto" takes a GPU if there is one. "cuda" raises an error if there is none.
     progress : bool or "auto"
         Show a progress bar. "auto" shows one on a terminal or in Jupyter if the run will take more than ten seconds.
     memory_limit : int or str, optional
-        The largest memory of the run on top of its input, in bytes or as text such as "8GiB". By default what is free.
+        The most memory that the run may take on top of its input: bytes, or text such as "8GiB". By default the free
+        memory.
     prediction_data : bool
         Keep a copy of the rows, for `predict` and `append`.
     groups : column name, list of names, Series, array or DataFrame, optional
-        Cluster the rows of each group by themselves: a column or columns of `X`, or a key for each row.
+        Cluster the rows of each group by themselves. A column or columns of `X` name the groups, or a key for each row.
     dropna : bool
         Whether missing keys are an error. False makes them a group of their own.
     cannot_link : column name, Series, array or DataFrame, optional
-        With `max_distance`: rows that may not be in one cluster. A source for each row, of which a cluster may have one
-        row, or pairs of row numbers; see `SingleLinkage.fit`.
+        Rows that may not be in one cluster: pairs of row numbers, or a source for each row, of which a cluster may have
+        one row. It needs `max_distance`; see `SingleLinkage.fit`.
     **unknown
-        Refused; the error names the parameter that was meant.
+        Any other name raises TypeError, whose message suggests the parameter that was meant.
 
     Returns
     -------
@@ -195,7 +199,7 @@ def plan(
     Parameters
     ----------
     X : dataframe or array of shape (n, d), or the shape itself as a tuple (n, d)
-        See `SingleLinkage.fit`, except Dask collections. A shape is one of float64 values.
+        What `SingleLinkage.fit` takes, except Dask collections. A shape stands for float64 values.
     n_clusters, distance_threshold, min_cluster_size, max_cluster_size, count_small, metric, p, missing : optional
         See `fit`.
     missing_value, box, scales : optional
@@ -203,18 +207,18 @@ def plan(
     max_distance, min_similarity, n_neighbors, min_samples, device, progress, memory_limit, prediction_data : optional
         See `fit`.
     groups, dropna : optional
-        See `fit`; not of a shape.
+        See `fit`. A shape takes no groups.
     **unknown
-        Refused; the error names the parameter that was meant.
+        Any other name raises TypeError, whose message suggests the parameter that was meant.
 
     Returns
     -------
     Report
         A dictionary that prints as text. ``device``, ``metric``, ``way`` and, if there is a search,
         ``neighbors["filter"]`` have the values of `report_`. ``memory["peak_bytes"]`` is the estimated peak on top of
-        `X`. ``time["about_minutes"]`` is that of the tree on this machine, by the time of samples and the work that is
-        counted for all rows; it is not there for labels alone. ``fits`` is False if `fit` would refuse: then
-        ``refused`` is its error and ``instead`` names what fits.
+        `X`. ``time["about_minutes"]`` estimates the time of the tree on this machine, from the time that samples take
+        and the work that all rows need. It is missing if `fit` would make labels without a tree. ``fits`` is False if
+        `fit` would raise an error: then ``refused`` is its message and ``instead`` names what fits.
 
     Raises
     ------
@@ -255,21 +259,22 @@ def fit_graph(
     device: str = "auto",
     memory_limit: int | str | None = None,
 ) -> GraphHierarchy:
-    """Cluster the nodes of a weighted undirected graph, whose edges give any dissimilarity, by single linkage.
+    """Cluster the nodes of a weighted undirected graph by single linkage; a weight is any dissimilarity.
 
     Parameters
     ----------
     edges : DataFrame (cuDF, pandas, Polars or Arrow), sparse matrix, or graph of NetworkX or cuGraph
         A square sparse matrix (SciPy's or CuPy's) has an edge for each stored entry. A frame has these columns:
-        ``src``, ``dst``, the ends: integers, strings or any other values that a frame can hold, both of the same type.
-        ``weight``: the dissimilarity, any number. An edge may have one direction or both. Self-loops are ignored, and
-        the lightest of parallel edges counts. Integers from 0 to four times the number of edges plus 1,023 are node
-        numbers, and all numbers up to the largest are nodes, with or without an edge. Other ids are names, and only
-        the names that occur are nodes.
+        ``src`` and ``dst``, the ends, both of one type: integers, strings or any other values that a frame can hold.
+        ``weight``, the dissimilarity, any number. An edge may have one direction or both. Self-loops are ignored, and
+        the lightest of parallel edges counts. Ids are node numbers if they are integers from 0 to four times the
+        number of edges plus 1,023. Then all numbers up to the largest are nodes, with or without an edge. Other ids
+        are names, and only the names that occur are nodes.
     n_clusters : int or "widest_gap", optional
-        From the number of connected components to the number of nodes; or see `cut`.
+        The number of clusters, from the number of connected components to the number of nodes. For "widest_gap" see
+        `cut`.
     n_nodes : int, optional
-        The number of nodes, with or without an edge. All ids are node numbers then, however large.
+        The number of nodes, with or without an edge. If it is given, all ids are node numbers, however large.
     distance_threshold : float, optional
         Merge only below this distance. By default, without `n_clusters`, every connected component is a cluster.
     min_cluster_size, max_cluster_size, count_small : optional
@@ -277,22 +282,22 @@ def fit_graph(
     complete : {"keep", "error"}
         What to do if the graph is not connected: keep a tree for each component, or raise an error.
     cannot_link : Series, dict, array or DataFrame, optional
-        Nodes that may not be in one cluster. Either a source for each node, of which a cluster may have one node, null
-        where there is none: a Series whose index holds the ids, a dictionary of them, or an array for nodes that are
-        numbered. Or pairs of ids: a frame or an array of two columns. Ids that are no nodes are ignored. The edges are
-        taken from the lightest on, equal ones in the order of their rows. An edge merges the clusters of its ends
-        unless the cluster would hold nodes that may not be together.
+        Nodes that may not be in one cluster. Either a source for each node: a cluster may have one node of each source,
+        and null means no source. The sources are a Series whose index holds the ids, a dictionary by id, or an array if
+        ids are node numbers. Or pairs of ids: a frame or an array of two columns. Ids that are no nodes are ignored.
+        Edges are taken in ascending order of weight, equal ones in the order of their rows. An edge merges the clusters
+        of its ends unless the new cluster would hold nodes that may not be together.
     device, memory_limit : str, int or str
         See `SingleLinkage`.
 
     Returns
     -------
     GraphHierarchy
-        With `labels_`, `linkage_`, `mst_`, `cut` and the other attributes of `SingleLinkage`. `nodes_` are the ids, in
-        the order of `labels_`; they are the index of a Series of pandas or cuDF. The `linkage_` of a forest has fewer
-        rows: there are no merges of infinite height between its trees. With `cannot_link` the trees are the clusters
-        that nothing may merge any more, and ``report_["spanning_tree"]["refused"]`` is the number of edges that would
-        have merged two clusters that may not be one.
+        The model has `labels_`, `linkage_`, `mst_`, `cut` and the other attributes of `SingleLinkage`. `nodes_` holds
+        the ids in the order of `labels_`, whose index they are if `labels_` is a Series of pandas or cuDF. The
+        `linkage_` of n nodes in t trees has n - t rows: no merge connects two trees. With `cannot_link` a tree is a
+        cluster that no further edge may merge, and ``report_["spanning_tree"]["refused"]`` is the number of edges that
+        would have merged two clusters that may not be one.
 
     Raises
     ------
@@ -380,15 +385,15 @@ def load(path: str | PathLike[str], *, device: str = "auto") -> SingleLinkage | 
 def compile(device: str = "auto", *, metrics: Collection[str] = ("euclidean",), progress: bool = False) -> float:
     """Compile what usual fits need, so that no first fit on this machine waits for it.
 
-    Tables of random rows are clustered, of few and many rows and features, in float32 and float64, by `SingleLinkage`
-    and `HDBSCAN`. The compiled kernels are kept on disk, a CPU's in ``NUMBA_CACHE_DIR`` and a GPU's in
-    ``CUPY_CACHE_DIR`` if these are set. Call it where an image for containers is built, or once on every machine of a
-    cluster. What runs on a GPU is compiled for the kind of the current one alone.
+    It clusters tables of random rows by `SingleLinkage` and `HDBSCAN`: few and many rows, few and many features,
+    float32 and float64. The compiled kernels are kept on disk: those of a CPU in ``NUMBA_CACHE_DIR`` and those of a GPU
+    in ``CUPY_CACHE_DIR``, if these are set. Call it where an image for containers is built, or once on every machine of
+    a cluster. A GPU's kernels are compiled for the current GPU's architecture alone.
 
     Parameters
     ----------
     device : {"auto", "cpu", "cuda"}
-        Whose kernels; "auto" takes a GPU if there is one.
+        The device whose kernels are compiled. "auto" takes a GPU if there is one.
     metrics : collection of str
         The metrics of the fits.
     progress : bool
@@ -402,7 +407,7 @@ def compile(device: str = "auto", *, metrics: Collection[str] = ("euclidean",), 
     Raises
     ------
     ValueError
-        A metric is not known, or is "precomputed", which computes no distances. The message has the valid ones.
+        A metric is not known, or is "precomputed", which computes no distances. The message lists the valid ones.
     DeviceUnavailableError
         There is no GPU for ``device="cuda"``.
 
@@ -443,8 +448,8 @@ def _fit_on(gpu: int, device: Device, fit: tuple[Any, np.ndarray]) -> None:
 def _tables(metric: Metric, shapes: Collection[tuple[int, int]]) -> Iterator[np.ndarray]:
     """Yield tables of rows that the metric takes, for each shape.
 
-    They are random. Of metrics of numbers there is a second table of rows that are near few places, and each table is
-    in float32 and in float64.
+    All values are random. A metric of numbers gets two tables for each shape, noise and rows near few places, and each
+    of them in float32 and in float64.
     """
     rng = np.random.default_rng(0)
     for n, d in shapes:

@@ -72,18 +72,18 @@ class CoreClusters(RowEstimator, Estimator):
 class DBSCAN(CoreClusters):
     """Density-based clustering with noise at one distance; the labels are those of scikit-learn.
 
-    A row is core if the rows within `eps` of it, itself among them, weigh at least `min_samples` together. The clusters
-    are the core rows that steps of at most `eps` connect, numbered by their first core rows. A row that is not core,
-    but within `eps` of core rows, has the least label among these. All others are noise, -1. Distances are those of
-    `SingleLinkage`, in float64, so that rows at exactly `eps` count; scikit-learn computes some distances by products,
-    and then it may round them to either side.
+    A row is core if the rows within `eps` of it, itself among them, weigh at least `min_samples` together. Steps of at
+    most `eps` between core rows make clusters, which are numbered by their first core rows. A row that is not core, but
+    within `eps` of core rows, takes the least of their labels. All others are noise, -1. Distances are those of
+    `SingleLinkage`, in float64, so rows at exactly `eps` count. scikit-learn computes some distances by products, which
+    may round them to either side of `eps`.
 
     Parameters
     ----------
     eps : float
         The distance within which rows are neighbours. At least 0, except for metrics with negative distances.
     min_samples : int
-        The least weight within `eps` of a core row, which counts itself, too. At least 1.
+        The least weight of the rows within `eps` of a core row, itself among them. At least 1.
     metric, p, missing, missing_value, box, scales : optional
         See `SingleLinkage`; any metric, "precomputed" too.
     device, progress, memory_limit : optional
@@ -120,8 +120,8 @@ class DBSCAN(CoreClusters):
 
     Notes
     -----
-    Pairs of rows are never all kept: memory is proportional to the rows. Weights are added as multiples of a power of
-    two, about 2⁻⁵² of the sum of all, so that a sum does not depend on the order of the rows.
+    No list of all near pairs is made: memory is proportional to the number of rows. Weights are rounded to multiples of
+    a power of two, about 2⁻⁵² of the sum of all, so a sum does not depend on the order of the rows.
 
     References
     ----------
@@ -175,8 +175,8 @@ class DBSCAN(CoreClusters):
         y : None
             Ignored; a `Pipeline` passes it.
         sample_weight : array or Series of shape (n,), optional
-            A finite number for each row. A row of at least `min_samples` is core by itself, one of weight zero counts
-            for no other row, and a negative one may keep its neighbours from being core.
+            A finite weight for each row, by default 1. A row of at least `min_samples` is core by itself. A row of
+            weight zero makes no other row core, and a negative weight may keep neighbours from being core.
         groups : column name, list of names, Series, array or DataFrame, optional
             Rows of different groups are not compared; see `SingleLinkage.fit`. Labels are numbered over all groups.
         dropna : bool

@@ -48,7 +48,7 @@ ELSEWHERE = -1
 
 @dataclass(frozen=True)
 class Duplicates:
-    """Which rows are near duplicates, and of which rows.
+    """The rows that are near duplicates, and the rows that they duplicate.
 
     Attributes
     ----------
@@ -59,8 +59,8 @@ class Duplicates:
     against : Series or array of shape (n,), int32, or None
         The nearest row of the other table, -1 if none is within the distance; None without such a table.
     report_ : Report
-        How many rows are ``kept`` and ``removed``, the ``largest_group``, which is the most rows that go to one row and
-        itself, and seconds.
+        ``report_["rows"]`` has the numbers of rows that are ``kept`` and ``removed``, and the ``largest_group``: the
+        most rows that go to one row, itself among them. The report also has the seconds of each stage.
     """
 
     duplicate_of: Rows
@@ -95,7 +95,7 @@ def deduplicate(
 ) -> Rows | Duplicates:
     """Tell which row each row is a near duplicate of.
 
-    Rows are near if their distance is at most `max_distance`. No list of pairs is made, however many there are.
+    Two rows are near if their distance is at most `max_distance`. The near pairs are never listed.
 
     Parameters
     ----------
@@ -104,18 +104,17 @@ def deduplicate(
     max_distance : float
         The largest distance of near rows.
     min_similarity : float
-        In place of it, the least similarity of near rows. See `SingleLinkage`.
+        The least similarity of near rows, in place of `max_distance`. See `SingleLinkage`.
     keep : {"first", "last"}, column name, or array of shape (n,)
         Which rows rank first: the earlier ones, the later ones, or those with the larger number in a column of `X` or
-        in an array, a tie to the earlier row. The column is not one of the features.
+        in an array. Of equal numbers the earlier row ranks first. The column is no feature.
     by : {"components", "ranked", "leaders"}
-        How rows are chosen that go. "components": rows are in one group if near rows lead from one to the other; the
-        row of a group that ranks first stays. "ranked": a row goes if any row that ranks before it is near. "leaders":
-        from the first rank to the last, a row goes if a row that stayed is near. By default "components", or none of
-        them if `against` is given.
+        The rule by which rows go. "components": chains of near rows connect rows to a component, and only its first
+        rank stays. "ranked": a row goes if any row that ranks before it is near. "leaders": from the first rank to the
+        last, a row goes if a row that stayed is near. By default "components", or no rule if `against` is given.
     against : dataframe or array, (m, d)
-        Another table: rows of `X` that are near one of its rows go first. The others are then compared among themselves
-        if `by` is given.
+        Another table. First the rows of `X` that are near one of its rows go. If `by` is given, the others are then
+        compared among themselves.
     groups : column name, list of names, Series, array or DataFrame, optional
         Only rows of one group are duplicates: a column or columns of `X`, or a key for each row. Not with `against`.
     dropna : bool
@@ -132,10 +131,10 @@ def deduplicate(
     Returns
     -------
     Series or array of shape (n,), int32, or Duplicates
-        For each row the number of the row that it goes to: its own number if it stays, -1 if it is near a row of
-        `against`. By components it goes to the row that stays of its group, else to the nearest of those because of
-        which it goes, of several the one that ranks first. A Series ``duplicate_of`` with the index of `X` if `X` is a
-        frame.
+        For each row the number of the row that it duplicates: its own number if it stays, -1 if it is near a row of
+        `against`. By components that is the row of its component that stays. Otherwise it is the nearest of the rows
+        because of which it goes, and of equally near ones the first rank. A Series ``duplicate_of`` with the index of
+        `X` if `X` is a frame.
 
     Raises
     ------
@@ -146,7 +145,8 @@ def deduplicate(
     -----
     "ranked" removes what NeMo Curator's semantic deduplication removes within one of its cells. "leaders" is the sphere
     exclusion of chemistry, RDKit's ``LeaderPicker``: every row that goes is near a row that stays, and no two rows that
-    stay are near. "ranked" keeps fewer rows, since rows that go also remove others, and "components" the fewest.
+    stay are near. "ranked" keeps fewer rows than "leaders", because rows that go also remove others. "components" keeps
+    the fewest.
 
     Examples
     --------

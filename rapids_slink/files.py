@@ -2,14 +2,14 @@
 
     files ──▶ pieces ──▶ blocks of near rows ──▶ components of each ──▶ packs of components ──▶ a rule ──▶ files
 
-First those rows go that are near a row of another table, whose files stand behind these. Two near rows are in one
-component, so the components of the others are found next: `deduplicate` finds those of each block and of the rows that
-visit it, and they are united. A rule by pairs then takes packs of whole components. Most components have few rows. One
-that is larger than memory is taken in chunks, by rank: a row of a later chunk goes to the nearest row that counts,
-among the earlier chunks and its own.
+First the rows go that are near a row of another table, whose files follow these. Two near rows are always in one
+component, so the components of the other rows are found next: `deduplicate` finds those of each block with the rows
+that visit it, and a union-find puts them together. A rule by pairs then takes packs of whole components. Most
+components have few rows. One that is larger than memory is taken in chunks, by rank: a row of a later chunk goes to the
+nearest row that may remove it, among the earlier chunks and its own.
 
 Each result is saved beside the output as soon as it is found, in a file that gets its name last. So a file that exists
-is whole, and a run that ended early goes on after the last one. The result depends on none of this.
+is whole, and a run that ended early goes on after the last whole file. The result depends on none of this.
 """
 
 import json
@@ -96,67 +96,71 @@ def deduplicate_files(
     progress: bool | str = "auto",
     memory_limit: int | str | None = None,
 ) -> Report:
-    """Remove the near duplicates of all rows of Parquet files, and write files like these of the rows that stay.
+    """Find the near duplicates among the rows of Parquet files, and write similar files without them.
 
     The rows that stay are those of `deduplicate` for all rows in one array, whatever fits into memory.
 
     Parameters
     ----------
     paths : path or list of paths
-        Parquet files, and folders, which stand for their ``*.parquet`` by name. All are of one kind.
+        Parquet files and folders. A folder stands for its ``*.parquet`` files in the order of their names. In all files
+        the vectors have the same columns, the same type and the same length.
     output : path
-        The folder of the results: a file for each one of the input, with its name. It is made if it is not there. Of a
-        run that was ended it has a folder ``.unfinished``, with which the same call goes on.
+        The folder of the results, with a file for each input file, by its name. The folder is made if it does not
+        exist. If the run ends early, a folder ``.unfinished`` is left in it, and the same call continues the run.
     column : str or list of str
-        The column of the vectors, whose rows are lists of one length, or several columns of numbers. By default the
+        The column of the vectors, whose entries are lists of one length, or several columns of numbers. By default the
         only column of lists. The values are float16, float32, float64, int8 or other numbers.
     dtype : {"bfloat16", "float8_e4m3fn", "float8_e5m2"}, optional
-        What the bits of the values stand for, since Parquet has no such types: the column has lists of uint16, or for
-        float8 of uint8, or bytes of a fixed number; or there are several columns of these integers.
+        The type that the stored bits stand for, since Parquet has no such types. The vectors are lists or columns of
+        uint16, or of uint8 for float8; or each is a string of bytes, of a fixed length.
     max_distance, min_similarity : float
         See `deduplicate`.
     keep : {"first", "last"} or column name
         Which rows rank first: the earlier ones over all files, the later ones, or those with the larger number in a
-        column, a tie to the earlier row.
+        column. Of equal numbers the earlier row ranks first.
     by : {"components", "ranked", "leaders"}
-        How rows are chosen that go: see `deduplicate`. By default "components", or none of them if `against` is given.
+        The rule by which rows go; see `deduplicate`. By default "components", or no rule if `against` is given.
     against : path or list of paths, optional
-        Files of another table, of the same kind: rows that are near one of its rows go first. The others are then
-        compared among themselves if `by` is given.
+        Files of another table, with the same columns of vectors. First the rows that are near one of its rows go. If
+        `by` is given, the others are then compared among themselves.
     groups : column name, optional
-        Only rows of one group are duplicates, those with one value of a column. Not with `against`.
+        Only rows with one value in this column are duplicates of each other. Not with `against`.
     metric, p : optional
         See `SingleLinkage`, except "precomputed".
     rows : bool
         Write the rows that go, in place of those that stay: ``file`` and ``row``, ``kept_file`` and ``kept_row`` of the
-        row that each goes to, and the ``distance`` of both. Rows are numbered from 0 in each file, int64.
+        row that each duplicates, and their ``distance``. Rows are numbered from 0 in each file, int64.
     dry_run : bool
-        Write nothing: read and search a sample, and tell the time and the memory of the run by these, if all rows meet.
+        Write nothing. A sample is read and searched, and the report estimates the run's time and memory as if all pairs
+        of rows were compared.
     device, progress : optional
-        See `SingleLinkage`. If there is a Dask client, its workers search; they read the same paths.
+        See `SingleLinkage`. If there is a Dask client, its workers search, and they must see the files at these paths.
     memory_limit : int or str, optional
-        The most bytes that a search takes, by default 30 GB on a GPU and 16 GB on a CPU, or less if less is free.
+        The most bytes that a search takes. By default 30 GB on a GPU and 16 GB on a CPU, or 80 % of the free memory if
+        that is less.
 
     Returns
     -------
     Report
-        The seconds of each stage. ``report["rows"]`` counts the rows ``kept`` and ``removed``, and ``largest_group``.
-        Of a dry run ``report["memory"]`` and ``report["disk"]`` have bytes, and ``report["time"]["about_minutes"]``.
+        The seconds of each stage. ``report["rows"]`` has the numbers of rows ``kept`` and ``removed``, and
+        ``largest_group``; see `Duplicates`. A dry run has bytes in ``report["memory"]`` and ``report["disk"]``, and
+        minutes in ``report["time"]["about_minutes"]``.
 
     Raises
     ------
     ValueError, TypeError
-        A file or a parameter is not valid; the message names the file and the row. Or the output has such a file, or an
-        unfinished run of other files or parameters. No file of the output is written then.
+        A file or a parameter is not valid; the message names the file and the row. Or the output folder has a file of
+        the same name, or an unfinished run of other files or parameters. Then no file of the output is written.
     OSError
-        A file is not there, or the disk is full.
+        A file does not exist, or the disk is full.
 
     Notes
     -----
-    The vectors are decoded once into pieces on the disk of the output, which takes their bytes there meanwhile. More
-    rows than are searched together are dealt out to blocks around pivots, for euclidean, sqeuclidean and cosine. A
-    block is searched with those rows of later blocks that may be near one of it: few, if the rows have structure.
-    Otherwise, and for other metrics, all rows meet, and the time grows with the square of their number.
+    The vectors are decoded once into pieces on the disk of the output, where they take their bytes until the run ends.
+    If the rows are too many for one search, and the metric is euclidean, sqeuclidean or cosine, they are dealt out to
+    blocks around pivots. A block is searched together with the rows of later blocks that may be near one of its rows:
+    few, if the rows have structure. Otherwise all rows meet, and the time grows with the square of their number.
 
     Examples
     --------

@@ -1,7 +1,7 @@
 """`HDBSCAN`: flat clusters of varying density, from the exact hierarchy of mutual reachability.
 
-The functions have the names of the package hdbscan and of cuML, so that ``from rapids_slink import hdbscan`` takes the
-place of either in a program that predicts.
+The functions have the names that they have in the package hdbscan and in cuML. So ``from rapids_slink import hdbscan``
+can take the place of either import in a program that predicts.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -106,7 +106,7 @@ class DensityHierarchy(PointHierarchy):
         return self.single_linkage_tree_.get_clusters(cut_distance, min_cluster_size)
 
     def generate_prediction_data(self) -> None:
-        """Check that the model can predict. With ``prediction_data=True`` the fit has made all that this takes.
+        """Check that the model can predict. A fit with ``prediction_data=True`` has made all that this takes.
 
         Raises
         ------
@@ -126,8 +126,8 @@ class DensityHierarchy(PointHierarchy):
     def approximate_predict(self, X: Any) -> tuple[Rows, Rows]:
         """Return the clusters in which new rows would be, and how deep they would be in them, without a new fit.
 
-        These are the definitions of the package hdbscan. Among the `min_samples` · 2 nearest fitted rows the one of the
-        least mutual reachability decides, the nearest of equals. `report_` counts the new rows and the noise.
+        The definitions are those of the package hdbscan. Of the 2 · `min_samples` nearest fitted rows, that with the
+        least mutual reachability decides, and of equal ones the nearest. `report_` counts the new rows and the noise.
 
         Parameters
         ----------
@@ -137,7 +137,7 @@ class DensityHierarchy(PointHierarchy):
         Returns
         -------
         labels : Series or array of shape (m,), int32
-            -1 is noise. A Series with the index of `X` if `X` is a frame, like the next.
+            -1 is noise. Both results are Series with the index of `X` if `X` is a frame.
         probabilities : Series or array of shape (m,), float64
             From 0 to 1; 0 for noise.
 
@@ -177,7 +177,7 @@ class DensityHierarchy(PointHierarchy):
         Returns
         -------
         array of shape (m, clusters), float64
-            By label. A row's sum is its probability of belonging to any cluster.
+            A column for each label. The sum of a row is its probability of belonging to any cluster.
 
         Raises
         ------
@@ -192,7 +192,7 @@ class DensityHierarchy(PointHierarchy):
         Returns
         -------
         array of shape (n, clusters), float64
-            By label. A row's sum is its probability of belonging to any cluster.
+            A column for each label. The sum of a row is its probability of belonging to any cluster.
 
         Raises
         ------
@@ -245,13 +245,13 @@ class HDBSCAN(DensityHierarchy):
     The heights of the hierarchy equal those of ``scipy.cluster.hierarchy.linkage`` of mutual reachability to the last
     bit, on a GPU and on a CPU. The clusters are those of the package hdbscan with ``algorithm="generic"`` if no two
     heights tie. With `min_samples` above 1 many tie, because all edges within a row's core distance weigh the same, and
-    each package takes these in its own order: the heights are equal, and the rows and the number of clusters may differ
-    where groups are hardly denser than their surroundings. Rows at distance zero are never split.
+    each package takes equal edges in its own order. The heights are still equal, but the rows and the number of
+    clusters may differ where clusters are hardly denser than their surroundings. Rows at distance zero are never split.
 
     Parameters
     ----------
     min_cluster_size : int
-        The rows of smaller branches of the tree fall out of a cluster. At least 2.
+        The least size of a cluster, at least 2. The rows of smaller branches of the tree fall out of their cluster.
     min_samples : int, optional
         The mutual reachability of two rows is the largest of their distance and the distances from each of them to its
         `min_samples`-th nearest other row. At most n - 1. By default `min_cluster_size`, or n - 1 if there are fewer
@@ -288,34 +288,35 @@ class HDBSCAN(DensityHierarchy):
     build_algo, build_kwds, device_ids : object
         Ignored likewise.
     alpha, cluster_selection_persistence, match_reference_implementation, branch_detection_data : float, bool
-        Parameters of these packages of which other values would change the clusters. Only the defaults are valid.
+        Parameters of these packages whose other values would change the clusters. Only the defaults are valid.
     metric_params, output_type : optional
         Only None is valid.
 
     Attributes
     ----------
     labels_ : Series or array of shape (n,), int32
-        -1 is noise; clusters are numbered in the order in which they first appear. A Series with the index of `X` if
-        `X` is a frame, a column of Polars or Arrow if it is a table of these, otherwise an array, like the next two.
+        -1 is noise; clusters are numbered in the order in which they first appear. `labels_` and the next two are
+        Series with the index of `X` if `X` is a frame, columns of Polars or Arrow if it is a table of these, otherwise
+        arrays.
     probabilities_ : Series or array of shape (n,), float64
         How deep in its cluster each row is, from 0 to 1; 0 for noise.
     outlier_scores_ : Series or array of shape (n,), float64
-        GLOSH, from 0 to 1: the larger, the less a row belongs to its surroundings.
+        GLOSH scores, from 0 to 1: the larger, the less a row belongs to its surroundings.
     cluster_persistence_ : array of shape (clusters,), float64
         How long each cluster lasts, from 0 to 1: its stability, divided by the number of rows at its birth and by the
-        largest λ at which any row leaves any cluster. λ is 1 / distance. The values are those of the package hdbscan
-        unless `allow_single_cluster` or `cluster_selection_epsilon` is given: it counts otherwise there, and may exceed
-        1.
+        largest λ at which any row leaves any cluster. λ is 1 / distance. The values are those of the package hdbscan,
+        unless `allow_single_cluster` or `cluster_selection_epsilon` is given. hdbscan counts otherwise then, and its
+        values may exceed 1.
     condensed_tree_ : CondensedTree
-        The clusters of at least `min_cluster_size` rows, selected or not, with the methods of the package hdbscan, like
-        the next two: ``to_pandas()``, ``to_numpy()``, ``to_networkx()``, ``plot()``.
+        The clusters of at least `min_cluster_size` rows, selected or not. This and the next two have methods of the
+        package hdbscan: ``to_pandas()``, ``to_numpy()``, ``to_networkx()``, ``plot()``.
     single_linkage_tree_ : SingleLinkageTree
         The merges of `linkage_`.
     minimum_spanning_tree_ : MinimumSpanningTree
         The edges of `mst_`.
     centroids_, medoids_ : array of shape (clusters, d), float64
-        With `store_centers`. The mean of each cluster's rows, weighted by their probabilities, and the row with the
-        least sum of distances to the others, weighted likewise.
+        With `store_centers`. A centroid is the mean of a cluster's rows, weighted by their probabilities. A medoid is
+        the row with the least sum of distances to the others, weighted likewise.
     linkage_ : DataFrame
         ``left``, ``right``, ``height``, ``size``: SciPy's Z of mutual reachability.
     mst_, children_, distances_, n_leaves_, n_features_in_, n_connected_components_, feature_names_in_, report_
@@ -325,7 +326,7 @@ class HDBSCAN(DensityHierarchy):
 
     See Also
     --------
-    SingleLinkage : The same hierarchy cut at one height, by ``min_samples=``.
+    SingleLinkage : With `min_samples` the same hierarchy, cut at one height.
 
     References
     ----------
@@ -413,17 +414,19 @@ class HDBSCAN(DensityHierarchy):
         return self._fit(X, weights=sample_weight)
 
     def select(self, X: Any = None, *, min_cluster_size: Any = None, min_samples: Any = None) -> Rows | Frame:
-        """Return the labels for other values of two parameters, or for many, from one k-NN graph.
+        """Return the labels for one or many values of `min_cluster_size` and `min_samples`, from one k-NN graph.
 
-        The bits are those of a fit of its own for each pair of values. The other parameters are those of this model,
-        which stays as it is. A fitted model needs no rows for its own `min_samples`: the clusters are chosen from its
-        tree. Otherwise there is one k-NN graph, of the largest `min_samples`, and from it a tree for each of these.
+        Each pair of values has the labels of a fit with these values, to the bit. The other parameters are those of
+        this model, which does not change. A fitted model needs no rows for its own `min_samples`: the clusters are
+        chosen from its tree. Otherwise one k-NN graph is made for the largest `min_samples`, and from it a tree for
+        each value.
 
         Parameters
         ----------
         X : dataframe, array or graph, optional
-            Rows to cluster; see `fit`. The model need not be fitted then. By default the rows of the fit, which are
-            read for another `min_samples` than that of the fit, and which a model with ``prediction_data=True`` keeps.
+            Rows to cluster; see `fit`. With them the model need not be fitted. By default the rows of the fit. They are
+            only read for another `min_samples` than that of the fit, and a model with ``prediction_data=True`` keeps
+            them.
         min_cluster_size, min_samples : int or sequence of int, optional
             See `HDBSCAN`. By default those of this model.
 
@@ -431,15 +434,15 @@ class HDBSCAN(DensityHierarchy):
         -------
         Series, DataFrame or array, int32
             The labels, as in `labels_`, if neither is a sequence. Otherwise a frame with a column for each value of the
-            sequence, or for each pair ``(min_cluster_size, min_samples)`` if both are sequences. The column has the
-            value or the pair as its name, in Polars and Arrow its text. For arrays it is an array of shape (n,
-            columns), in which all values of `min_samples` follow one another for each `min_cluster_size`.
+            sequence, or for each pair ``(min_cluster_size, min_samples)`` if both are sequences. A column's name is its
+            value or pair, in Polars and Arrow the text of it. If `X` is an array, the result is an array of shape (n,
+            columns); `min_samples` changes faster from column to column.
 
         Raises
         ------
         ValueError, TypeError
-            A value is not valid or occurs twice. The model is not fitted, or keeps no rows that are needed, and `X` is
-            not given. The rows of the fit have weights, or `X` is a Dask collection or has no features.
+            A value is not valid or occurs twice. Without `X`, the model is not fitted, has weights, or keeps no rows
+            although they are needed. Or `X` is a Dask collection, text or sets.
         DeviceMemoryError
             The work needs more memory than there is or than `memory_limit`.
 
@@ -482,20 +485,21 @@ class HDBSCAN(DensityHierarchy):
     def layers(self) -> Frame:
         """Return the values of `min_cluster_size` at which the choice of clusters is the most persistent.
 
-        As `min_cluster_size` grows, clusters that do not split further appear and vanish. Each cluster does so for a
+        As `min_cluster_size` grows, clusters that do not split further appear and vanish. Each cluster exists for a
         range of sizes: from the first size at which nothing in it splits, up to the number of rows of the smaller side
-        of the split that made it. The persistence of a size adds up the lengths of these ranges over its clusters. A
-        layer is a range of sizes with the same clusters, and the layers that persist longer than those beside them are
-        returned. So nobody has to guess `min_cluster_size`. ``select(min_cluster_size=...)`` makes the labels, and with
-        ``cluster_selection_method="leaf"`` they are these very clusters. This takes linear time and a sort, on the
-        host.
+        of the split that made it. The persistence of a size is the sum of the lengths of these ranges over its
+        clusters. A layer is a range of sizes with the same clusters. The layers that persist longer than those beside
+        them are returned, so nobody has to guess `min_cluster_size`. ``select(min_cluster_size=...)`` makes the labels,
+        and with ``cluster_selection_method="leaf"`` they are these very clusters. This takes linear time and a sort, on
+        the host.
 
         Returns
         -------
         DataFrame
-            A row for each layer, the most persistent first, of equal ones the smaller sizes. ``min_cluster_size`` and
-            ``last_size``, the first and the last size of the range; ``persistence``, a number of sizes; ``n_clusters``.
-            All int64. Empty if nothing splits at any size of at least 2.
+            A row for each layer, the most persistent first, of equal ones the smaller sizes first. The columns, all
+            int64, are ``min_cluster_size`` and ``last_size``, the first and the last size of the range;
+            ``persistence``, a number of sizes; and ``n_clusters``. The frame is empty if nothing splits at any size of
+            at least 2.
 
         Raises
         ------
@@ -617,7 +621,7 @@ def check_fixed(model: Any, names: Iterable[str]) -> None:
 def approximate_predict(
     clusterer: HDBSCAN, points_to_predict: Any, return_connecting_points: bool = False
 ) -> tuple[Rows, ...]:
-    """Predict by `HDBSCAN.approximate_predict`; the package hdbscan and cuML have this function, too.
+    """Return `HDBSCAN.approximate_predict` of new rows; the package hdbscan and cuML have this function, too.
 
     Parameters
     ----------
@@ -640,7 +644,7 @@ def approximate_predict(
 
 
 def approximate_predict_scores(clusterer: HDBSCAN, points_to_predict: Any) -> Rows:
-    """Return GLOSH of new rows by the fitted hierarchy, as the package hdbscan does.
+    """Return the GLOSH outlier scores of new rows in the fitted hierarchy, as the package hdbscan does.
 
     Parameters
     ----------
@@ -650,7 +654,8 @@ def approximate_predict_scores(clusterer: HDBSCAN, points_to_predict: Any) -> Ro
     Returns
     -------
     Series or array of shape (m,), float64
-        The larger, the less a row belongs to its surroundings; below 0 where it is denser than all of them.
+        The larger the score, the less a row belongs to its surroundings. It is below 0 if the row lies more densely
+        than all of them.
     """
     return clusterer._predict(partial(prediction.predict_scores, model=clusterer._density()), points_to_predict)
 

@@ -34,7 +34,7 @@ OWN_METRICS = {name for name, own in METRICS.items() if own.rows != "boolean"} &
 def linkage(
     y: Any, method: str = "single", metric: Any = "euclidean", optimal_ordering: bool = False, *, device: str = "auto"
 ) -> np.ndarray:
-    """Return what `scipy.cluster.hierarchy.linkage` returns; a GPU or a CPU computes ``method="single"``.
+    """Return what `scipy.cluster.hierarchy.linkage` returns; ``method="single"`` is computed here, on a GPU or a CPU.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ def linkage(
         Observations, (n, d), or a condensed distance vector, (n(n - 1)/2,), in NumPy, CuPy or any other type that
         `rapids_slink.fit` takes.
     method : str
-        SciPy computes any method except "single", and a warning says so.
+        Any method except "single" is passed on to SciPy, with a warning.
     metric : str or callable
         A metric of SciPy. `scipy.spatial.distance.pdist` computes those that this package lacks.
     optimal_ordering : bool
@@ -136,8 +136,8 @@ def cophenet(Z: Any, Y: Any = None) -> Any:
     Returns
     -------
     ndarray of shape (n(n - 1)/2,), float64
-        The height at which each pair is merged: an array of CuPy if `Z` is on a GPU. With `Y` it comes after the
-        correlation of both, which is a number.
+        The height at which each pair is merged: an array of CuPy if `Z` is on a GPU. With `Y` the result is a tuple of
+        the correlation of both, a number, and these heights.
 
     Raises
     ------

@@ -51,8 +51,8 @@ def engine_of(*inputs: Any, metric: Metric | None = None, rows: tuple[Any, ...] 
     `pipeline` serves points and graphs, `item_pipeline` rows that have no coordinates. `metric` is the metric of the
     `rows`, which are the inputs by default; it is None for graphs.
 
-    The modules have the functions of `api` that their inputs can reach, and `fit`, `append` and `predict` for models.
-    If there is a ``_layout`` among the attributes that `fit` returns, its ``cut`` makes the model's further cuts.
+    Each module has the functions of `api` that its inputs can reach, and `fit`, `append` and `predict` for models. If
+    `fit` returns an attribute ``_layout``, the method ``cut`` of it makes the model's further cuts.
     """
     are_items = metric is not None and kind_of(metric, *(inputs if rows is None else rows)) is not None
     if any(map(is_collection, inputs)):
@@ -167,13 +167,14 @@ class PointHierarchy(RowEstimator, Hierarchy, Estimator):
             New rows, which are numbered after the others. The columns of a frame go by name if the model was fitted on
             a frame, and its index is appended.
         keep_labels : bool
-            Whether clusters keep their names. Each cluster takes the label of the old cluster that has most of its
-            rows, of equal ones the smaller label. If several would take one label, the one with the most of these rows
-            does, of equal ones the one that appears first. All others get labels that no cluster of this model has had,
-            in order of first appearance. So `labels_` need not be 0..k-1. ``label_changes_`` then tells what merged and
-            what split: a row for each old cluster and each label of now that have common rows. ``before`` and ``after``
-            (int32; -1 for rows that are in no cluster now), ``rows`` (int64), ``merged``: whether the cluster has rows
-            of several old ones, ``split``: whether rows of the old cluster have several labels now. Not for `HDBSCAN`.
+            Whether clusters keep their labels. Each cluster asks for the label of the old cluster that has most of its
+            rows, or for the smaller label if two have equally many. If several clusters ask for one label, the one with
+            the most of these rows gets it, or the one that appears first. All others get labels that no cluster of this
+            model has had, in order of first appearance. So `labels_` need not be 0..k-1. ``label_changes_`` then tells
+            what merged and what split: it has a row for each old cluster and each new label with common rows. Its
+            columns are ``before`` and ``after`` (int32 labels, -1 for no cluster), ``rows`` (int64, the common rows),
+            ``merged`` (whether the new cluster has rows of several old ones) and ``split`` (whether rows of the old
+            cluster have several new labels). Not for `HDBSCAN`.
 
         Returns
         -------
@@ -184,8 +185,8 @@ class PointHierarchy(RowEstimator, Hierarchy, Estimator):
         ------
         ValueError, TypeError
             The model was fitted without ``prediction_data=True``, with `min_samples` above 1 or by another metric, or
-            `X` is not valid. With `min_samples` new rows make core distances smaller, so that no edge of the old tree
-            is certain. `HDBSCAN` keeps no labels.
+            `X` is not valid. With `min_samples` new rows make core distances smaller, so no edge of the old tree is
+            certain. Or an `HDBSCAN` is asked to keep labels.
         DeviceMemoryError
             The work needs more memory than there is or than `memory_limit`.
 
@@ -305,27 +306,27 @@ class SingleLinkage(PointHierarchy):
     """Exact single-linkage hierarchical clustering.
 
     The heights equal those of ``scipy.cluster.hierarchy.linkage(X, "single", metric)`` to the last bit, on a GPU and on
-    a CPU, whatever `n_neighbors` is. If no two distances tie, the rest of SciPy's Z is equal, too. The exceptions
-    are minkowski, which agrees with SciPy within 4 units in the last place, with the same bits on a GPU and on a CPU,
-    and what SciPy lacks, such as containment.
+    a CPU, whatever `n_neighbors` is. If no two distances tie, the rest of SciPy's Z is equal, too. One metric is an
+    exception: minkowski agrees with SciPy within 4 units in the last place. It too has the same bits on a GPU and on a
+    CPU, and so have the metrics that SciPy lacks, such as containment.
 
     Parameters
     ----------
     n_clusters : int or "widest_gap", optional
         The number of clusters. "widest_gap" cuts between the two successive merges that are farthest apart, among the
-        cuts with at least two clusters of `min_cluster_size`. By default 2, unless `distance_threshold`, `max_distance`
-        or `max_cluster_size` is given.
+        cuts with at least two clusters of `min_cluster_size`. By default 2, unless `distance_threshold`,
+        `max_cluster_size`, `max_distance` or `min_similarity` is given.
     distance_threshold : float, optional
         Clusters at or above this distance are not merged.
     min_cluster_size : int, optional
         Clusters of fewer rows are labelled -1, the others 0..k-1. They still count in `n_clusters`, not in
         `n_clusters_`. By default 1; for "widest_gap" a hundredth of the rows, at least 5.
     max_cluster_size : int, optional
-        Clusters of more rows are split as the tree splits them, until none has more; see `cut`. Without `n_clusters`:
-        alone, these are the coarsest clusters of at most this size.
+        Clusters of more rows are split as the tree splits them, until none has more; see `cut`. It takes the place of
+        `n_clusters`.
     count_small : bool
-        Whether clusters below `min_cluster_size` count in `n_clusters`. False: the clusters are those of the coarsest
-        cut that has exactly `n_clusters` of at least that size.
+        Whether clusters below `min_cluster_size` count in `n_clusters`. False makes `n_clusters` clusters of at least
+        that size, by the coarsest cut that has exactly that number of them.
     metric : str
         "euclidean", "sqeuclidean", "cosine", "correlation", "cityblock" ("manhattan", "l1"), "chebyshev", "minkowski",
         "canberra", "braycurtis", "hamming", "jaccard", "dice", "containment" and "rogerstanimoto" (booleans),
@@ -336,61 +337,62 @@ class SingleLinkage(PointHierarchy):
     p : float
         The exponent of minkowski, above 0.
     missing : {"pairwise", "hiercc"}, optional
-        How missing values are treated: nulls, NaN, and `missing_value`. By default they are refused. "pairwise", for
-        euclidean, sqeuclidean, cityblock and hamming: features that are missing in either row are left out, and the sum
-        is multiplied by features over features present, as `sklearn.metrics.pairwise.nan_euclidean_distances` and R's
-        ``dist`` do. "hiercc", for hamming: the number of differing alleles, corrected for missing ones as HierCC does;
-        `rapids_slink.settings` has the formulas. Two rows without a common feature are refused; by "hiercc" they differ
-        in every column, as in HierCC.
+        How missing values are treated: nulls, NaN, and `missing_value`. By default they are refused. "pairwise" is for
+        euclidean, sqeuclidean, cityblock and hamming. It leaves out the features that are missing in either row, and
+        multiplies the sum by features over features present, as `sklearn.metrics.pairwise.nan_euclidean_distances` and
+        R's ``dist`` do. It refuses two rows without a common feature. "hiercc" is for hamming. The distance is the
+        number of differing alleles, corrected for missing ones as HierCC does; two rows without a common feature differ
+        in every column. `rapids_slink.settings` has the formulas.
     missing_value : number, text, or list of these, optional
-        What means missing as well, such as 0 or ``["0", "-", "LNF"]`` for alleles. Text that is a number counts as that
-        number: 0, "0" and 0.0 are the same, here and in a column of text for hamming. "<=0" means all numbers up to 0,
-        as in HierCC and GrapeTree. Other metrics with `missing` take a column of text if everything else in it is a
-        number.
+        Further values that mean missing, such as 0 or ``["0", "-", "LNF"]`` for alleles. Text that is a number counts
+        as that number: 0, "0" and 0.0 are the same, here and in a column of text for hamming. "<=0" means all numbers
+        up to 0, as in HierCC and GrapeTree. With `missing` other metrics also take a column of text if each of its
+        values is missing or a number.
     box : float or sequence of float, optional
-        The length after which the coordinates repeat: of all columns, or one for each, infinite where they do not. The
-        distance of two rows is that of their nearest images, and coordinates outside [0, box) are wrapped. For
-        euclidean, sqeuclidean, cityblock and chebyshev; `rapids_slink.settings` has the formula.
+        The length after which the coordinates repeat: one for all columns, or one for each, which is infinite for a
+        column that does not repeat. The distance of two rows is that of their nearest images, and coordinates outside
+        [0, box) are wrapped. For euclidean, sqeuclidean, cityblock and chebyshev; `rapids_slink.settings` has the
+        formula.
     scales : dict, optional
-        Groups of columns, each a name, a position or a tuple of these, and what their distances are divided by, such as
-        ``{("x", "y"): 500.0, "t": 3600.0}``. The distance of two rows is the largest of the groups' distances: at most
-        1 where they are near in every group. Each column is in one group. For euclidean, cityblock and chebyshev.
+        Groups of columns, and the number by which each group's distance is divided, such as
+        ``{("x", "y"): 500.0, "t": 3600.0}``. A group is a name, a position or a tuple of these, and each column is in
+        one group. The distance of two rows is the largest of their groups' distances, so it is at most 1 if they are
+        near in every group. For euclidean, cityblock and chebyshev.
     max_distance : float, optional
         Clusters at a greater distance are not merged. The result is a forest: its merges, and its cuts at thresholds up
         to this distance, are those of the whole tree. `n_clusters` must be at least the number of its trees; if it and
         `distance_threshold` are None, each tree is a cluster. Searches among many rows of many features stop at this
-        distance. For more than 256 points of two to four features on a CPU, or 2,896 of two or three on a GPU, `fit`
-        makes the labels alone, unless `n_clusters`, `min_samples` or `prediction_data` is given, by euclidean,
-        sqeuclidean, cityblock and chebyshev distances. It keeps a copy of the rows, of which `linkage_` and `mst_` are
-        made when one of them is first read.
+        distance. With more than 256 points of two to four features on a CPU, or 2,896 of two or three on a GPU, `fit`
+        makes the labels alone and keeps a copy of the rows. It makes `linkage_` and `mst_` of them when one of the two
+        is first read. This holds for euclidean, sqeuclidean, cityblock and chebyshev, unless `n_clusters`,
+        `max_cluster_size`, `min_samples` or `prediction_data` is given.
     min_similarity : float, optional
-        The same as `max_distance` by the least similarity at which clusters are merged: the share of common members for
-        jaccard, dice, containment and bit_jaccard, and the cosine for cosine, the correlation for correlation. Rows of
-        exactly this similarity are merged, which ``max_distance=1 - similarity`` may miss by rounding.
+        The least similarity at which clusters are merged, in place of `max_distance`. It is the share of common members
+        for jaccard, dice, containment and bit_jaccard, the cosine for cosine, and the correlation for correlation. Rows
+        of exactly this similarity are merged, which ``max_distance=1 - similarity`` may miss by rounding.
     n_neighbors : int, optional
         Neighbours of each row in the k-NN graph with which the tree starts. It shifts time between two stages and does
-        not change the result. By default 8, of many rows up to 16 as far as the tree needs them, or no graph if there
-        are so few rows that computing all distances takes less time. A GPU makes no graph for up to six features, or
-        eight if there are many rows, or up to 32 if many rows are along curves or surfaces, for any value of this
-        parameter, and neither device makes one for given distances. With `min_samples` there is a graph, unless there
-        are few rows or their distances are given.
+        not change the result. By default 8, and for many rows up to 16 as far as the tree needs them. There is no graph
+        for given distances, nor by default if so few rows are given that computing all distances takes less time. A GPU
+        makes no graph for up to six features, for up to eight if there are many rows, and for up to 32 if many rows lie
+        along curves or surfaces, unless `min_samples` is given.
     min_samples : int, optional
         Cluster by mutual reachability, as HDBSCAN does: the distance of two rows becomes the largest of their distance
         and the distances from each of them to its `min_samples`-th nearest other row. The heights are those of SciPy's
         ``linkage`` of these distances. At most n - 1. The package hdbscan counts in the same way; scikit-learn's
-        HDBSCAN counts the row itself, too, so its ``min_samples`` is one more. 1 is the same as None: the distances
-        themselves. The k-NN graph has at least one neighbour more than this.
+        HDBSCAN counts the row itself, too, so its ``min_samples`` is one more. 1 means the same as None: the distances
+        themselves. A k-NN graph, if there is one, has at least one neighbour more than this.
     device : {"auto", "cpu", "cuda"}
-        "auto" takes a GPU if there is one. "cuda" never falls back. Of several GPUs it is the current one,
-        ``cupy.cuda.Device()``: rows on another GPU are copied to it, and the results are on it. All work on a GPU is on
-        its default stream: calls at the same time take turns, and a CUDA graph cannot capture one.
+        "auto" takes a GPU if there is one. "cuda" raises an error if there is none. Of several GPUs the current one,
+        ``cupy.cuda.Device()``, does the work: rows on another GPU are copied to it, and the results are on it. It works
+        on its default stream, so calls at the same time take turns, and a CUDA graph cannot capture one.
     progress : bool or "auto"
         Show progress bars. "auto" shows them on a terminal and in Jupyter, if the run will take more than ten seconds.
     memory_limit : int or str, optional
-        The largest number of bytes that `fit` may use at a time on top of its input; or text such as "8GiB". The work
-        is cut into smaller chunks, which changes no result. The neighbour lists, 12 bytes per neighbour, and the tree
-        must fit. A GPU's memory pool enforces the limit; on a CPU it is compared with an estimate. By default the limit
-        is the free memory.
+        The most memory that `fit` may use at any time on top of its input: bytes, or text such as "8GiB". The work is
+        cut into smaller chunks, which changes no result. The neighbour lists, 12 bytes per neighbour, and the tree must
+        fit. A GPU's memory pool enforces the limit; on a CPU it is compared with an estimate. By default the limit is
+        the free memory.
     prediction_data : bool
         Keep a copy of the rows, for `predict` and `append`.
 
@@ -415,11 +417,12 @@ class SingleLinkage(PointHierarchy):
     feature_names_in_ : ndarray of str
         The columns' names, if `X` is a frame and all names are strings.
     groups_ : DataFrame
-        With `groups` in `fit`: a row for each group in order of first appearance. Its key, or keys; ``rows``;
-        ``clusters``; ``first_label``, the least of its labels. Labels are numbered over all groups in order of first
-        appearance, so none stands in two groups, and `linkage_` and `mst_` are those of a forest of a tree a group.
+        With `groups` in `fit`: a row for each group in order of first appearance. The columns are the key, or the keys;
+        ``rows`` and ``clusters``, their numbers; and ``first_label``, the least label of the group. Labels are numbered
+        over all groups in order of first appearance, so no label stands in two groups. `linkage_` and `mst_` describe a
+        forest with a tree for each group.
     report_ : dict
-        What was proven, and the seconds of each stage.
+        The counts that show what was proven, and the seconds of each stage.
 
     References
     ----------
@@ -466,31 +469,37 @@ class SingleLinkage(PointHierarchy):
             A DataFrame of cuDF, pandas, Polars or Arrow, a CuPy or NumPy array, an object with
             ``__cuda_array_interface__`` or DLPack, nested lists, or a list of RDKit's bit vectors. float32 and float64
             are used as they are; integers, booleans, bfloat16 and float8 are converted, and `Scaled` multiplies int8 by
-            scales. For ``metric="precomputed"`` a symmetric matrix
-            of distances, (n, n), or SciPy's condensed vector, (n(n - 1)/2,). Rounding errors of its symmetry and of its
-            zero diagonal are ignored up to √ε times the largest entry. Or a graph: a sparse matrix, a frame of ``src``,
-            ``dst``, ``weight``, a graph of NetworkX or cuGraph. Pairs that are infinite or not in the graph have no
-            edge, so there may be several trees. For metrics of text a Series, a frame of one column, an array or
-            a list of strings without nulls. For jaccard, dice and containment also sets: a sparse matrix of booleans,
-            or a column of sets or lists. For cosine and euclidean also a sparse matrix of numbers. The cluster of the
-            current Dask client fits a Dask DataFrame or Array of points, and the results are Dask collections.
+            scales.
+
+            For ``metric="precomputed"`` a symmetric matrix of distances, (n, n), or SciPy's condensed vector,
+            (n(n - 1)/2,). Rounding errors of its symmetry and of its zero diagonal are ignored up to √ε times the
+            largest entry. Or a graph: a sparse matrix, a frame of ``src``, ``dst``, ``weight``, a graph of NetworkX or
+            cuGraph. Pairs that are infinite or not in the graph have no edge, so there may be several trees.
+
+            For metrics of text a Series, a frame of one column, an array or a list of strings without nulls. For
+            jaccard, dice and containment also sets: a sparse matrix of booleans, or a column of sets or lists. For
+            cosine and euclidean also a sparse matrix of numbers.
+
+            The cluster of the current Dask client fits a Dask DataFrame or Array of points, and the results are Dask
+            collections.
         y : None
             Ignored; a `Pipeline` passes it.
         groups : column name, list of names, Series, array or DataFrame, optional
-            Rows of different groups are not compared: each group has the tree of a fit of it alone, and one call costs
-            far less than one for each. A name is that of a column of `X`, which is then no feature; otherwise a key for
-            each row, of any kind that a frame can group by. `n_clusters` is the number of each group's clusters, or its
-            rows if they are fewer, or its trees if `max_distance` leaves more. `distance_threshold` and `max_distance`
-            hold for all groups. A group with too few rows for `min_samples` takes all of them.
+            Rows of different groups are not compared: each group has the tree of a fit of it alone. One call takes far
+            less time than a call for each group. A name is that of a column of `X`, which is then no feature. Otherwise
+            there is a key for each row, of any kind that a frame can group by. `n_clusters` is the number of each
+            group's clusters, or of its rows if these are fewer, or of its trees if `max_distance` leaves more.
+            `distance_threshold` and `max_distance` hold for all groups. In a group with too few rows for `min_samples`,
+            all other rows are a row's neighbours.
         dropna : bool
             Whether missing keys are an error. False makes them a group of their own, as in pandas.
         cannot_link : column name, Series, array or DataFrame, optional
-            Rows that may not be in one cluster. Either a source for each row, of which a cluster may have one row: the
-            name of a column of `X`, which is then no feature, or a value for each row, null where there is none. Or
-            pairs of row numbers: a frame or an array of two columns. The pairs of rows within `max_distance`, which
-            must be given, are taken from the least distance on, in the order of (distance, smaller row, larger row). A
-            pair merges the clusters of its rows unless the cluster would hold rows that may not be together. The result
-            is a forest, `linkage_` and `mst_` hold its merges, and ``report_["spanning_tree"]["refused"]`` is the
+            Rows that may not be in one cluster. Either a source for each row: a cluster may have one row of each
+            source, and null means no source. The sources are a column of `X`, by its name, which is then no feature, or
+            a value for each row. Or pairs of row numbers: a frame or an array of two columns. `max_distance` must be
+            given. The pairs of rows within it are taken in the order of (distance, smaller row, larger row). A pair
+            merges the clusters of its rows unless the new cluster would hold rows that may not be together. The result
+            is a forest, whose merges are in `linkage_` and `mst_`. ``report_["spanning_tree"]["refused"]`` is the
             number of pairs that were refused.
 
         Returns
@@ -530,7 +539,7 @@ class SingleLinkage(PointHierarchy):
 
     @WithRows
     def predict(self, X: Any) -> Rows:
-        """Return the cluster of each new row: that of the nearest fitted row, if this is nearer than the cut.
+        """Return the label of the nearest fitted row for each new row, or -1 if no fitted row is nearer than the cut.
 
         `report_` counts the new rows and those without a cluster.
 
@@ -542,9 +551,9 @@ class SingleLinkage(PointHierarchy):
         Returns
         -------
         Series or array of shape (m,), int32
-            The label of the nearest row in `labels_`, the first of equally near ones; -1 if its distance is not below
-            `distance_threshold` or, for `n_clusters`, the height of the first merge above the cut, or is above
-            `max_distance`. A Series with the index of `X` if `X` is a frame.
+            The label of the nearest row, the first of equally near ones. It is -1 if the distance to that row is not
+            below `distance_threshold` or, for `n_clusters`, not below the first merge that the cut undoes, or if it is
+            above `max_distance`. A Series with the index of `X` if `X` is a frame.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""scikit-learn's ``AgglomerativeClustering``, for ``linkage="single"``, and ``NearestNeighbors``, on a GPU or a CPU."""
+"""Classes in place of scikit-learn's ``AgglomerativeClustering`` and ``NearestNeighbors``, on a GPU or a CPU."""
 
 import warnings
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ OTHERWISE = "braycurtis"
 
 
 class AgglomerativeClustering(cluster.AgglomerativeClustering):
-    """Single linkage with the parameters, attributes and errors of scikit-learn's class, its base class.
+    """Single linkage with the parameters, attributes and errors of scikit-learn's class, which is its base class.
 
     Single linkage is computed here; scikit-learn computes any other linkage, with a warning. The whole tree is always
     made, and `labels_` are numbered in the order in which they first appear. Arrays and frames must be on the host; use
@@ -40,6 +40,7 @@ class AgglomerativeClustering(cluster.AgglomerativeClustering):
     compute_full_tree : bool or "auto", default "auto"
         Not False if `distance_threshold` is given.
     linkage : {"single", "ward", "complete", "average"}, default "ward"
+        scikit-learn's default is kept, so pass "single".
     distance_threshold : float, optional
         Do not merge at or above this distance.
     compute_distances : bool, default False
@@ -104,12 +105,11 @@ class AgglomerativeClustering(cluster.AgglomerativeClustering):
 
 
 class NearestNeighbors(neighbors.NearestNeighbors):
-    """Nearest neighbours with the parameters, methods and errors of scikit-learn's class, its base class.
+    """Nearest neighbours with the parameters, methods and errors of scikit-learn's class, which is its base class.
 
-    The neighbours are computed here, exactly: those of `nearest_neighbors`, and within a radius those of `pairs`. Where
-    distances tie, the first rows are the nearest. Arrays and frames must be on the host; use
-    `rapids_slink.nearest_neighbors` for those on a GPU. scikit-learn searches sparse matrices, and by metrics that this
-    package does not have, with a warning.
+    The neighbours are computed here, exactly: by `nearest_neighbors`, and within a radius by `pairs`. Where distances
+    tie, the first rows are the nearest. Arrays and frames must be on the host; use `rapids_slink.nearest_neighbors` for
+    those on a GPU. Sparse matrices, and metrics that this package lacks, are passed on to scikit-learn, with a warning.
 
     Parameters
     ----------
@@ -126,9 +126,9 @@ class NearestNeighbors(neighbors.NearestNeighbors):
     p : float, default 2
         The exponent of minkowski.
     metric_params : dict, optional
-        Further arguments of the metric, which are for scikit-learn, except ``p``.
+        Further arguments of the metric. With any of them except ``p`` scikit-learn searches.
     n_jobs : int, optional
-        Threads that take a part of the queries each. All cores work without it.
+        The number of threads that share the queries of `radius_neighbors` and `kneighbors`. All cores work without it.
 
     See Also
     --------

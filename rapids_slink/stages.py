@@ -124,14 +124,13 @@ def nearest_neighbors(
     Parameters
     ----------
     X, Y : dataframe or array, (m, d) and (n, d)
-        See `knn_graph`. For metrics of text, sets and sparse rows what `SingleLinkage.fit` takes.
+        See `knn_graph`. For metrics of text, sets and sparse rows see `SingleLinkage.fit`.
     n_neighbors : int
-        Neighbours of each row of `X`, from 1 to n. Unlike `knn_graph`, a row of `Y` that is equal to it counts.
+        Neighbours of each row of `X`, from 1 to n. A row of `Y` that equals the row of `X` is one of them.
     groups : column name, list of names, or pair of Series, arrays or DataFrames, optional
-        Keys of both tables: only rows of `Y` with the key of a row of `X` are its neighbours. Names are those of
-        columns that both have, which are no features then. A pair, such as ``(a, b)``, has a key for each row of `X`
-        and one for each of `Y`. A row of `X` of whose key `Y` has fewer than `n_neighbors` rows gets these: it has
-        fewer edges, or none.
+        Compare only rows of `X` and `Y` with equal keys. Names are those of columns of both tables, which are then no
+        features. A pair ``(a, b)`` has a key for each row of `X` and a key for each row of `Y`. If `Y` has fewer than
+        `n_neighbors` rows of a key, the rows of `X` with this key get fewer edges, or none.
     dropna : bool
         Whether missing keys are an error. False makes them a group of their own.
     output : {"frame", "arrays"}
@@ -147,8 +146,9 @@ def nearest_neighbors(
         surrogate distance (the square, for euclidean) are sorted by ``dst``, and the first ones are taken. In the
         library of `X`; for an array cuDF if it is on a GPU, else pandas.
     distances, indices : ndarray, (m, k)
-        With ``output="arrays"``: float64 distances and int32 row numbers of `Y`, in this order. Behind the last row of
-        a group the distances are infinite and the row numbers -1. CuPy's if `X` is on a GPU, else NumPy's.
+        With ``output="arrays"``: float64 distances and int32 row numbers of `Y`, in this order. If a group has fewer
+        than k rows, the remaining distances are infinite and the remaining row numbers -1. The arrays are CuPy's if
+        `X` is on a GPU, else NumPy's.
 
     Raises
     ------
@@ -159,7 +159,7 @@ def nearest_neighbors(
 
     See Also
     --------
-    knn_graph : Of each row the nearest others of the same table.
+    knn_graph : The nearest other rows of the same table.
     pairs : All pairs of rows within a distance.
     rapids_slink.sklearn.NearestNeighbors : The same with scikit-learn's methods.
 
@@ -278,10 +278,10 @@ def minimum_spanning_tree(
     Returns
     -------
     DataFrame, sparse matrix or graph
-        The rows of `edges` that are in the tree, in their order, with their types and their index, as from
-        ``edges[mask][["src", "dst", "weight"]]``: ``edges.loc[tree.index]`` has the other columns. The earlier row wins
-        among equal weights. For a sparse matrix a matrix of its format with these entries, for a graph a graph of its
-        class with these edges; a ``cugraph.Graph`` lacks the nodes that have no edge.
+        The columns ``src``, ``dst`` and ``weight`` of the rows of `edges` that are in the tree. Their order, types and
+        index are those of `edges`, so ``edges.loc[tree.index]`` has the other columns. The earlier row wins among equal
+        weights. A sparse matrix gives a matrix of its format with these entries, and a graph gives a graph of its class
+        with these edges; a ``cugraph.Graph`` lacks the nodes that have no edge.
 
     Raises
     ------
@@ -292,8 +292,8 @@ def minimum_spanning_tree(
 
     Notes
     -----
-    Section 3.2 of the cuSLINK paper alters the weights, which cannot keep zeros. Here the order (weight, row) replaces
-    that. No two edges are equal in it, so the tree is unique, and the same on either device.
+    Section 3.2 of the cuSLINK paper alters equal weights, which cannot keep zeros. Here edges are compared by (weight,
+    row). No two edges are equal in this order, so the tree is unique, and the same on either device.
     """
     return engine_of(edges).minimum_spanning_tree(
         edges, maximum=maximum, component=component, device=device, memory_limit=memory_limit
@@ -320,8 +320,8 @@ def linkage(
     -------
     DataFrame
         ``left``, ``right`` (int32), ``height`` (float64, the weight) and ``size`` (int32): the columns of
-        ``scipy.cluster.hierarchy.linkage(X, "single")``. Row i forms cluster ``n + i``. Edges of equal weight merge in
-        the order of (smaller id, larger id).
+        ``scipy.cluster.hierarchy.linkage(X, "single")``. Row i forms cluster n + i of n nodes. Edges of equal weight
+        merge in the order of (smaller id, larger id).
 
     Raises
     ------
@@ -402,37 +402,39 @@ def cut(
         Clusters of fewer leaves are labelled -1, the others 0..k-1. They still count in `n_clusters`. By default 1; for
         "widest_gap" a hundredth of the leaves, at least 5.
     max_cluster_size : int, optional
-        Clusters of more leaves are split as the tree splits them, until none has more: the coarsest clusters of at most
-        this size, alone or below a `distance_threshold`. Merges of equal height are undone in the reverse of their
-        order, so that every cluster can be split, and a warning counts the leaves whose own `sample_weight` is larger.
+        Split clusters of more leaves as the tree splits them, until none has more: the result is the coarsest clusters
+        of at most this size, below a `distance_threshold` if one is given. `n_clusters` must be None. Merges of equal
+        height are undone in the reverse of their order, so every cluster can be split. A warning counts the leaves
+        whose own `sample_weight` is larger.
     count_small : bool
-        Whether clusters below `min_cluster_size` count in `n_clusters`. False: there are `n_clusters` clusters of at
-        least that size. Of the cuts with exactly that number of them it is the coarsest, which labels the fewest leaves
+        Whether clusters below `min_cluster_size` count in `n_clusters`. False makes `n_clusters` clusters of at least
+        that size. Of the cuts with that number of such clusters it takes the coarsest, which labels the fewest leaves
         -1.
     closed : {"left", "right"}
         "right" also merges clusters at exactly `distance_threshold`: "at most 10 alleles".
     names : {"number", "first_row"}
         "first_row" labels each cluster by its smallest row number in place of 0..k-1. Such a label stays when rows are
-        added behind, as long as the cluster does not merge with one of a smaller row number.
+        appended, unless the cluster merges with one of a smaller row number.
     n_leaves : int, optional
         The number of leaves, for a forest's linkage; by default one more than the number of merges.
     method : {"kernel", "merge"}
         How labels are inherited. "kernel" uses gathers, in one launch on a GPU and one pass on a CPU. "merge" uses
         groupby and merge of frames, which takes longer. The labels are the same.
     sample_weight : array or Series of shape (n_leaves,), optional
-        Numbers above 0. Sizes are compared with the sum of a cluster's weights, not the number of leaves.
+        Numbers above 0. The size of a cluster is then the sum of its weights, not its number of leaves.
 
     Returns
     -------
     Series or DataFrame of int32
-        A label 0..k-1 for each leaf, numbered in order of first appearance, in the library of `linkage`. For a sequence
-        of cuts a frame with one column per value, named by the value, by its text in Polars and Arrow.
+        A label 0..k-1 for each leaf, numbered in order of first appearance, in the library of `linkage`. A sequence of
+        cuts gives a frame with a column for each value. Its name is the value, in Polars and Arrow the value's text.
 
     Raises
     ------
     ValueError
-        Both or neither cut is given, a value is out of range or occurs twice, no cut has that number of large clusters,
-        or `linkage` is not the dendrogram of `n_leaves` leaves.
+        `n_clusters` and `distance_threshold` are both given, or neither is and `max_cluster_size` is None. A value is
+        out of range or occurs twice, no cut has that number of large clusters, or `linkage` is not the dendrogram of
+        `n_leaves` leaves.
     TypeError
         `n_clusters` is not an integer, `distance_threshold` is not a number, or `linkage` is not a DataFrame.
     DeviceMemoryError
@@ -472,19 +474,19 @@ def pairs(
     memory_limit: int | str | None = None,
     progress: bool | str = "auto",
 ) -> Frame:
-    """Return all pairs of rows of `X` within a distance, or of a row of `X` and one of `Y`; exact, each pair once.
+    """Return every pair of rows within a distance, once: two rows of `X`, or a row of `X` and a row of `Y`.
 
     Parameters
     ----------
     X, Y : dataframe or array, (n, d) and (m, d)
-        See `knn_graph`. Without `Y` the pairs are of two rows of `X`.
+        See `knn_graph`. For metrics of text, sets and sparse rows see `SingleLinkage.fit`.
     max_distance : float
-        The largest distance; pairs at exactly this distance are among the result.
+        The largest distance. Pairs at exactly this distance are in the result.
     min_similarity : float
-        In place of it, the least similarity, for jaccard, dice, containment, bit_jaccard, cosine and correlation; pairs
-        of exactly this similarity are among the result. See `SingleLinkage`.
+        The least similarity, in place of `max_distance`, for jaccard, dice, containment, bit_jaccard, cosine and
+        correlation. Pairs of exactly this similarity are in the result. See `SingleLinkage`.
     names : bool
-        Whether ``src`` and ``dst`` are the rows' names in the index of a frame of pandas or cuDF, not row numbers.
+        Whether ``src`` and ``dst`` are names from the index of a frame of pandas or cuDF, not row numbers.
     metric, p, missing, missing_value, box, scales, device, memory_limit : optional
         See `SingleLinkage`, except "precomputed".
     progress : bool or "auto"
@@ -495,27 +497,27 @@ def pairs(
     DataFrame
         ``src``, ``dst`` (int32 row numbers) and ``weight`` (float64 distance), sorted by ``src``, then by ``dst``.
         Without `Y` src < dst; otherwise ``src`` is a row of `X` and ``dst`` one of `Y`. In the library of `X`; for an
-        array cuDF if it is on a GPU, else pandas. Of a Dask collection a Dask DataFrame.
+        array cuDF if it is on a GPU, else pandas; for a Dask collection a Dask DataFrame.
 
     Raises
     ------
     ValueError, TypeError
         `X`, `Y` or a parameter is not valid, or a row has no distance in this metric. The message names it.
     DeviceMemoryError
-        The pairs do not fit into memory or into `memory_limit`; the message has their number. `iter_pairs` makes them
-        in parts. Or the search does not fit.
+        The search or the pairs do not fit into memory or into `memory_limit`. For pairs the message has their number,
+        and `iter_pairs` makes them in parts.
 
     See Also
     --------
-    count_pairs : Their number alone.
-    iter_pairs : Frames of ranges of rows.
+    count_pairs : The number of pairs alone.
+    iter_pairs : The pairs in parts, a frame for each range of rows.
     to_csr : The frame as a sparse matrix, such as for ``DBSCAN(metric="precomputed")``.
     deduplicate : The groups that the pairs connect, without the pairs.
 
     Notes
     -----
-    A filter in low precision rules pairs out under a proven bound, and the distances of the others decide, so no pair
-    is lost and none is too many. `fit_graph`, `minimum_spanning_tree` and cuGraph take the frame as it is.
+    A filter in low precision rules pairs out under a proven bound, and the float64 distances of the others decide. So
+    no pair is missing and none is wrong. `fit_graph`, `minimum_spanning_tree` and cuGraph take the frame as it is.
 
     Examples
     --------
@@ -556,7 +558,7 @@ def count_pairs(
     X, Y : dataframe or array, (n, d) and (m, d)
         See `pairs`.
     max_distance, min_similarity : float or sequence of float
-        See `pairs`. One, or several in any order, whose counts come from one pass.
+        See `pairs`. One limit, or several in any order, which one pass counts.
     metric, p, missing, missing_value, box, scales, device, memory_limit : optional
         See `SingleLinkage`, except "precomputed".
     progress : bool or "auto"
@@ -565,7 +567,8 @@ def count_pairs(
     Returns
     -------
     int, or ndarray of int64
-        How many rows `pairs` would return; for several distances an array of NumPy with a count for each.
+        The number of rows that `pairs` would return. For several limits an array of NumPy has a count for each, in
+        their order.
 
     Raises
     ------
@@ -621,11 +624,11 @@ def iter_pairs(
     Parameters
     ----------
     X, Y : dataframe or array, (n, d) and (m, d)
-        See `pairs`, except Dask collections, whose pairs are in partitions.
+        See `pairs`, except Dask collections, whose pairs already are in partitions.
     max_distance, min_similarity : float
         See `pairs`.
     rows : int
-        How many rows of `X` have their pairs in a frame.
+        The number of rows of `X` whose pairs are in one frame.
     names : bool
         See `pairs`.
     metric, p, missing, missing_value, box, scales, device, memory_limit : optional
@@ -634,8 +637,8 @@ def iter_pairs(
     Returns
     -------
     iterator of DataFrame
-        The pairs whose ``src`` is among the first `rows` rows, then those of the next, and so on, n / `rows` frames in
-        all; one after the other they are the frame of `pairs`.
+        The first frame has the pairs whose ``src`` is among the first `rows` rows, the second those of the next `rows`
+        rows, and so on: ⌈n / `rows`⌉ frames, which put together are the frame of `pairs`.
 
     Raises
     ------
@@ -666,16 +669,17 @@ def to_csr(pairs: Any, n_rows: int | None = None, n_columns: int | None = None) 
     pairs : DataFrame (cuDF, pandas, Polars or Arrow)
         ``src``, ``dst`` (row numbers) and ``weight``.
     n_rows : int
-        The number of rows of `X`, of which some may have no pair.
+        The number of rows of `X`, which the pairs do not tell. It must be given.
     n_columns : int, optional
         The number of rows of `Y` if the pairs are of two sets. By default they are of one: the matrix is symmetric.
 
     Returns
     -------
     csr_matrix
-        SciPy's or, of cuDF's frames, CuPy's, float64. A stored zero is a distance of zero; what is not stored is more
-        than the pairs' distance. A symmetric matrix stores its diagonal, too, and each row is sorted by distance: so
-        ``sklearn.cluster.DBSCAN(eps, metric="precomputed")`` takes it without a copy or a warning.
+        A matrix of float64, CuPy's for a frame of cuDF, otherwise SciPy's. A stored zero is a distance of zero. An
+        entry that is not stored is a distance above the limit of the pairs. The entries of a row are sorted by
+        distance, and a symmetric matrix stores its diagonal, so ``sklearn.cluster.DBSCAN(eps, metric="precomputed")``
+        takes it without a copy or a warning.
 
     Raises
     ------

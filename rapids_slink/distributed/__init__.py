@@ -3,13 +3,13 @@
     partitions ──▶ blocks ──▶ a tree for each pair of blocks ──▶ one tree ──▶ linkage, labels ──▶ partitions
     points.py                 trees.py                           trees.py    one worker          points.py
 
-`cluster.py` runs tasks on the workers and decides who does what. Two blocks whose rows are all farther apart than
-`max_distance` have no tree together (`Boxes` of within.py).
+`cluster.py` runs tasks on the workers and decides which worker does which task. Two blocks whose rows are all farther
+apart than `max_distance` have no tree together (`Boxes` of within.py).
 
 For pairs within a distance any two blocks that may be near each other meet once (within.py), and a partition of pairs
-is made for each block. Groups of rows have their trees where their partitions are (trees.py).
+is made for each block. The tree of a group is made where the group's partition is (trees.py).
 
-The results have the bits of one device, whatever the partitions and the workers are.
+The results have the bits of one device for any partitions and workers.
 """
 
 from collections.abc import Callable, Sequence
@@ -114,7 +114,7 @@ def fit(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
 
 
 def count_blocks(run: Run, points: Partitions) -> int:
-    """Return the number of blocks: few for each device, of as many rows as fit; one where a tree searches."""
+    """Return the number of blocks: one if a tree of boxes searches, else few for each device, which fit into memory."""
     n, settings, wanted, blocks = points.n_rows, points.settings, 1, forced().blocks
     if blocks:
         return min(blocks, n)
@@ -128,10 +128,9 @@ def count_blocks(run: Run, points: Partitions) -> int:
 
 
 def _fitting_blocks(settings: Settings, n: int, d: int, dtype: str, wanted: int) -> int:
-    """Return the first number of blocks, from `wanted` up, of which this worker holds two and their tree.
+    """Return the least number of blocks, from `wanted` up, so that two blocks and their tree fit on this worker.
 
-    If possible, it is the first number that also leaves room for the chunks that a search prefers. Raises
-    DeviceMemoryError if none fits.
+    If possible, they also leave room for the chunks that a search prefers. Raises DeviceMemoryError if none fits.
     """
     device, itemsize = resolve(settings.device), np.dtype(dtype).itemsize
     free, k = free_for_task(settings, device), list_length(settings)
@@ -158,9 +157,9 @@ def _fitting_blocks(settings: Settings, n: int, d: int, dtype: str, wanted: int)
 def on_one_worker(
     function: Callable[..., Any], frame: Any, columns: Sequence[str], name: str, **parameters: Any
 ) -> Any:
-    """Call a function of a frame on one worker, which gets all partitions; return a frame as a collection.
+    """Call a function of a frame on one worker, which gets all partitions; return its result as a collection.
 
-    The function reads these columns of the frame, its argument `name`.
+    The function reads these `columns` of the frame, and messages call the frame `name`.
     """
     with Run() as run:
         whole = gathered(run, frame, columns, name)
@@ -173,7 +172,7 @@ def _named(name: str, function: Callable[..., Any], *args: Any) -> dict[str, Any
 
 
 def append(X: Any, model: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
-    """Raise TypeError: a model adds rows on one device, and a Dask collection is on several."""
+    """Raise TypeError: a model adds rows on one device, and a Dask collection may be on several."""
     raise TypeError("X is a Dask collection, and append takes rows in one piece: compute it")
 
 

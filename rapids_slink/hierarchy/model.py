@@ -125,14 +125,14 @@ class Hierarchy(Plots):
         Parameters
         ----------
         n_clusters, distance_threshold : int, float, a sequence of either, or "widest_gap"
-            Give one of them: exactly this number of clusters, even with equal heights; or a distance at or above which
-            clusters are not merged. A list, tuple, range or 1-d array makes a cut for each value. For a model with
-            groups the number is that of each group's clusters, or of its rows if they are fewer. ``cut("widest_gap")``
-            cuts where successive merges are farthest apart, and labels outliers -1. With `max_cluster_size` none of
-            these is needed.
+            Give one of them. `n_clusters` is the exact number of clusters, even if heights tie. For a model with groups
+            it is the number in each group, or that of the group's rows if these are fewer. ``cut("widest_gap")`` cuts
+            where successive merges are farthest apart, and labels outliers -1. `distance_threshold` is the distance at
+            or above which clusters are not merged. A list, tuple, range or 1-d array makes a cut for each value. With
+            `max_cluster_size` neither is needed.
         min_similarity : float, or a sequence of float
-            Give it in place of these for metrics that have a similarity. Clusters are merged at this similarity and at
-            greater ones. See `SingleLinkage`.
+            In place of these, for metrics that have a similarity: clusters are merged at this similarity and at greater
+            ones. See `SingleLinkage`.
         min_cluster_size, max_cluster_size, count_small, closed, names, sample_weight : optional
             See `rapids_slink.cut`. ``count_small=False`` is for models without groups.
 
@@ -192,11 +192,11 @@ class Hierarchy(Plots):
     def reduce_outliers(self, labels: Any = None, *, max_distance: float | None = None) -> Rows:
         """Give noise to clusters: each row labelled -1 takes the cluster that its branch of the tree meets first.
 
-        Go up the tree from such a row to the first merge with a part that holds rows of clusters. If these are of
-        several clusters, the edge of `mst_` that merges the parts decides: the row takes the cluster of the row at the
-        edge's other end. If that row is noise too, both take the same cluster. So a row takes the cluster that it
-        reaches by steps of which the longest is as short as possible. Equal steps count in the order of `mst_`. The
-        numbers of the clusters do not matter, and all other rows keep their labels. It takes linear time.
+        Go up the tree from such a row to the first merge with a branch that holds rows of clusters. The edge of `mst_`
+        of this merge ends at a row of that branch, and the noise takes the cluster of this row. If this row is noise
+        too, both take the same cluster. So a row takes the cluster that it reaches by steps of which the longest is as
+        short as possible. Equal steps count in the order of `mst_`. The labels' values do not matter, and all other
+        rows keep their labels. It takes linear time.
 
         Parameters
         ----------
@@ -204,9 +204,8 @@ class Hierarchy(Plots):
             Integers; those below 0 are noise. By default `labels_`. Other labels must belong to the same rows, such as
             those of a `cut` with `min_cluster_size`.
         max_distance : float, optional
-            The height of the tree up to which rows go, inclusive. Rows that meet no cluster by then stay -1. The
-            heights of `HDBSCAN` are mutual reachability distances. By default all rows of a tree that holds a cluster
-            get one.
+            The largest height of a merge that counts. Rows that meet no cluster up to this height stay -1. The heights
+            of `HDBSCAN` are mutual reachability distances. By default all rows of a tree that holds a cluster get one.
 
         Returns
         -------
@@ -216,8 +215,8 @@ class Hierarchy(Plots):
         Raises
         ------
         ValueError, TypeError
-            The labels are no integers, or not one for each row, or `max_distance` is not valid; or the model was
-            fitted on a Dask collection.
+            The labels are no integers, or not one for each row. `max_distance` is not valid, or the model was fitted on
+            a Dask collection.
         DeviceMemoryError
             The work needs more memory than there is.
 
@@ -253,14 +252,14 @@ class Hierarchy(Plots):
     def catalogue(self, X: Any = None, *, min_size: int = 20, columns: Any = None, weights: Any = None) -> Frame:
         """Return the clusters of `labels_` as a table of their sizes, centres and extents. Noise is left out.
 
-        All sums are in float64 and in one order: the table has the same bits on a GPU and on a CPU, in every run.
+        All sums are in float64 and in one order, so the table has the same bits on a GPU and on a CPU, in every run.
 
         Parameters
         ----------
         X : dataframe or array, (n, d), optional
-            The rows that were clustered. A model with ``prediction_data=True`` keeps them and needs none. A frame must
-            have the columns that the model was fitted on. For a graph's hierarchy and for given distances any
-            coordinates are valid.
+            The rows that were clustered. A model with ``prediction_data=True`` keeps them, and `X` may be left out. A
+            frame must have the columns that the model was fitted on. For a graph's hierarchy and for given distances
+            any coordinates of the nodes or rows are valid.
         min_size : int
             Smaller clusters are left out.
         columns : str, list of str, dataframe or array, optional
@@ -271,11 +270,11 @@ class Hierarchy(Plots):
         Returns
         -------
         DataFrame
-            A row for each cluster, by label. ``label`` (int32) and ``size``, the number of its rows; ``mass``, the sum
-            of their weights if there are any. The centre of mass: the mean of each feature and of `columns`, by name,
-            or ``x0``, ``x1`` and so on for arrays. ``radius``: the largest Euclidean distance of a row from the centre,
-            over the features. ``spread``: the root of the mean square of these distances. In a `box` that repeats the
-            nearest images count, and centres are from 0 to below its length.
+            A row for each cluster, in the order of labels. ``label`` (int32); ``size``, the number of rows; with
+            `weights` ``mass``, their sum. The weighted means of the features and of `columns`, under their names, or
+            ``x0``, ``x1`` and so on for arrays. ``radius``: the largest Euclidean distance of a row from the centre,
+            over the features. ``spread``: the root of the mean square of these distances. In a `box` that repeats, the
+            nearest images count, and the coordinates of centres are from 0 to below its length.
 
         Raises
         ------
@@ -339,7 +338,7 @@ class Hierarchy(Plots):
         ----------
         path : path
             The file is written under another name in the same folder and then renamed, so an older file is never half
-            overwritten. No suffix is added; ``.slink`` is a good one.
+            overwritten. No suffix is added; ``.slink`` is the usual one.
 
         Raises
         ------
@@ -360,15 +359,16 @@ class Hierarchy(Plots):
     def plot_condensed(self, *, min_cluster_size: int | None = None, ax: Any = None, **options: Any) -> Any:
         """Draw the condensed tree as an icicle: the clusters of many rows, and the cut.
 
-        From the top down, a merge of two parts of at least `min_cluster_size` rows splits a bar in two. At every other
-        merge rows fall out of a bar, which gets narrower. A chain, whose dendrogram is a comb, is one bar. The clusters
-        of `labels_` have the colours of `plot_clusters`, below the line of the cut if there is one. Great circles are
-        in kilometres.
+        From the top down, a merge of two clusters of at least `min_cluster_size` rows splits a bar in two. At every
+        other merge rows fall out of a bar, which gets narrower. A chain, whose dendrogram is a comb, is one bar. The
+        clusters of `labels_` have the colours of `plot_clusters`, below the line of the cut if there is one. Distances
+        on a sphere are in kilometres.
 
         Parameters
         ----------
         min_cluster_size : int, optional
-            At least 2. By default that of `HDBSCAN`; of other models a hundredth of the rows, at least 5.
+            At least 2. By default that of the fit for `HDBSCAN`, and for other models a hundredth of the rows, but at
+            least 5.
         ax : matplotlib Axes, optional
             Where to draw; the current Axes by default.
         **options
@@ -414,9 +414,9 @@ class Hierarchy(Plots):
         rows. The pointer shows a row's columns. For `HDBSCAN` the curve is of ``min_cluster_size``. A few million rows
         are possible.
 
-        The first cut is the model's own. But if no more than one of its clusters has a hundredth of the rows, and there
-        are at least 100 rows, the others are outliers. Then the first cut is at the widest gap between merges that
-        leaves two clusters of that size, smaller ones are noise, and the button goes back to the model's own cut.
+        The first cut is the model's own, unless its clusters are mostly outliers: at least 100 rows, and at most one
+        cluster with a hundredth of them. Then the first cut is at the widest gap between merges that leaves two
+        clusters of that size, smaller ones are noise, and the button goes back to the model's own cut.
 
         Parameters
         ----------
@@ -432,8 +432,8 @@ class Hierarchy(Plots):
         color : column name, or array or Series of shape (n,), optional
             Colours of the rows in place of those of clusters. A menu changes between them and all columns.
         names : column name, or array or Series of shape (n,), optional
-            Names of the rows. A cluster is called by the commonest name in it, if a tenth of its rows have it, and
-            otherwise by that of its central row.
+            Names of the rows. A cluster has the commonest name of its rows if a tenth of them have it, otherwise the
+            name of its central row.
 
         Returns
         -------
@@ -453,7 +453,7 @@ class Hierarchy(Plots):
         return Explorer(self, X, x, y, data, color, names)
 
     def _check_parameters(self) -> None:
-        """Raise for a parameter that is valid for no data."""
+        """Raise an error for a parameter that is valid for no data."""
 
     def _repr_html_(self) -> str:
         """Return the summary in Jupyter: the cut, the clusters' sizes, the parameters; folded, proofs and times."""
@@ -496,7 +496,7 @@ class Hierarchy(Plots):
 
 
 class WithRows(Generic[Parameters, Result]):
-    """A method that only models with ``prediction_data=True`` have, as scikit-learn's checks ask."""
+    """Decorator of a method that only models with ``prediction_data=True`` have, as scikit-learn's checks ask."""
 
     def __init__(self, method: Callable[Concatenate[Any, Parameters], Result]) -> None:
         self.method: Any = method
@@ -565,8 +565,8 @@ class Estimator:
         Parameters
         ----------
         **requests : bool, str or None
-            For a parameter of `fit` beside `X` and `y`: True to pass it on where it is given, False to leave it out,
-            None to raise an error if it is given, or the name under which it is given.
+            For a parameter of `fit` except `X` and `y`: True passes it on if it is given, False ignores it, None raises
+            an error if it is given, and a string is the name under which it is given.
 
         Returns
         -------

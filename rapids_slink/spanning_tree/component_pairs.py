@@ -88,7 +88,7 @@ class Separations:
     moved: float  # a bound on how far quantizing moved two points together
 
 
-FOUND_BYTES = 64  # bytes of a pair of points that remains, or of a work item
+FOUND_BYTES = 64  # bytes of a surviving pair of points, or of a work item
 ROUNDING = 1e-9  # relative; above the error of float64 sums of 2²¹ features
 MAX_PAIRS = 2**26
 
