@@ -496,9 +496,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     launched = set()
     look_up = launches.cuda_kernel
 
-    def noted(source: str, name: str, *options: str) -> Any:
+    def noted(source: str, name: str, options: tuple[str, ...] = ()) -> Any:
         launched.add((source, name))
-        return look_up(source, name, *options)
+        return look_up(source, name, options)
 
     gpu = cuda()
     _ = gpu.frames  # cuDF sets CuPy's allocator when it is imported

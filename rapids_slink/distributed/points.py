@@ -10,7 +10,7 @@ partitions by that number: a merge on it is a slice, because each partition's ro
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from math import isnan
@@ -140,7 +140,8 @@ def model_attributes(
     `shape` is (n, d), and `names` are those of the columns. Time that no stage took is that of the stage "cluster".
     """
     fitted = attributes(run, results, layout)
-    sizes = size_attributes(*shape, fitted.pop("components", 1), names)
+    n, d = shape
+    sizes = size_attributes(n, d, fitted.pop("components", 1), names)
     report.add(fitted.pop("report_", Report()))
     report.count("cluster", **run.counts())
     report["seconds"]["cluster"] = perf_counter() - run.start - sum(report["seconds"].values())
@@ -285,20 +286,20 @@ def read_points(run: Run, X: Any, settings: Settings, name: str = "X") -> Partit
         )  # fmt: skip
         places |= {p: (g, i) for i, p in enumerate(group)}
 
-    def tasks_of_groups(what: str, function: Callable[..., Any], *args: Any) -> list[Future]:
+    def tasks_of_groups(part: str) -> list[Future]:
         return [
-            run.task(what, function, task, *args, index=(name, g), worker=holder)
+            run.task(part, getitem, task, part, index=(name, g), worker=holder)
             for g, (task, holder) in enumerate(zip(tasks, holders, strict=True))
         ]
 
     holders = [holder for _, holder in groups]
-    gathered = run.gather(tasks_of_groups("summary", getitem, "summary"))
+    gathered = run.gather(tasks_of_groups("summary"))
     holders = [summaries[0]["worker"] for summaries in gathered]
     read = [(group, task, holder) for (group, _), task, holder in zip(groups, tasks, holders, strict=True)]
     summaries: list[dict[str, Any]] = [gathered[g][i] for g, i in (places[p] for p in range(len(parts)))]
     sizes, index = [summary["rows"] for summary in summaries], None
     if names is not None:
-        indices = tasks_of_groups("index", getitem, "index")
+        indices = tasks_of_groups("index")
         index = [(indices[g], i) for g, i in (places[p] for p in range(len(parts)))]
     check_shape((sum(sizes), len(names) if names is not None else X.shape[1]), name)
     starts = np.cumsum([0, *sizes]).tolist()

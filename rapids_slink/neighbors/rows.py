@@ -334,10 +334,10 @@ class Copies:
         return int(self.number.size - self.first.size)
 
 
-def find_repeats(values: Array, device: Device, most: float = np.inf) -> Copies | None:
+def find_repeats(values: Array, device: Device, max_distinct: float = np.inf) -> Copies | None:
     """Return which rows, as the metric's formula reads them, are copies of others; None if hardly any are.
 
-    It is None as well if more than `most` rows are distinct.
+    It is None as well if more than `max_distinct` rows are distinct.
     """
     n, own = len(values), kernels(device)
     if values.nbytes + ID_BYTES * n > free_bytes():  # a copy of most rows may come on top of another way's memory
@@ -348,5 +348,8 @@ def find_repeats(values: Array, device: Device, most: float = np.inf) -> Copies 
     sample = np.sort(to_host(own.hash_rows(values, device.xp.asarray(rows[rows < n]))))
     if (sample[1:] == sample[:-1]).sum() < MIN_EQUAL:
         return None
-    found = own.equal_rows(values, int(min(most, n * (1 - MIN_REPEATED))))
-    return None if found is None else Copies(*found)
+    equal = own.equal_rows(values, int(min(max_distinct, n * (1 - MIN_REPEATED))))
+    if equal is None:
+        return None
+    first, number, count = equal
+    return Copies(first, number, count)

@@ -247,8 +247,8 @@ def interleave(columns: list[Any], dtype: np.dtype, target: np.dtype, device: De
     n, d = columns[0].size(), len(columns)
     rows = device.xp.empty((n, d), target)
     grid, options = (-(-n // ROWS), -(-d // COLUMNS)), (f"-DCOLUMN={c_name(dtype)}", value_option(target))
-    arguments = device.asarray(at), np.int64(n), np.int32(d), rows
-    launch_blocks(SOURCE, "interleave", grid, ROWS, *arguments, options=options)
+    addresses = device.asarray(at)
+    launch_blocks(SOURCE, "interleave", grid, ROWS, addresses, np.int64(n), np.int32(d), rows, options=options)
     return rows
 
 

@@ -36,7 +36,7 @@ def test_parameters_are_found(tmp_path):
     code += "const VALUE* __restrict__ x, long long n,\n  unsigned long long *y, const Search search, float z) {}"
     (tmp_path / "f.cu").write_text(code)
     pointer = "".join(code for code in np.typecodes["AllInteger"] if np.dtype(code).itemsize == 8)
-    kinds = parameters(str(tmp_path / "f.cu"), "f", "-DVALUE=double", "-arch=sm_90a")
+    kinds = parameters(str(tmp_path / "f.cu"), "f", ("-DVALUE=double", "-arch=sm_90a"))
     assert kinds == ("d", np.int64, pointer, np.void, np.float32)
 
 

@@ -340,8 +340,8 @@ def hash_rows(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
     return hashes
 
 
-def equal_rows(values: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-    """Return which rows are equal; None if more than `most` are distinct, or if many others have a row's hash.
+def equal_rows(values: np.ndarray, max_distinct: int) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    """Return which rows are equal; None if more than `max_distinct` are distinct, or if many others have a row's hash.
 
     The result is the first row of each distinct one, (m,) int32, ascending; which of these each row equals, (n,) int32;
     and how many rows equal each, (m,) int64.
@@ -352,7 +352,7 @@ def equal_rows(values: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray, n
     has_signs, values = values.dtype.kind == "f", read_only(values)
     in_bits = values.view(f"uint{8 * values.itemsize}")
     factors = np.random.default_rng(0).integers(2**63, 2**64, values.shape[1], np.uint64) | np.uint64(1)
-    m = _number_rows(values, in_bits, has_signs, factors, 64 - bits, most, table, first, number, count)
+    m = _number_rows(values, in_bits, has_signs, factors, 64 - bits, max_distinct, table, first, number, count)
     return None if m < 0 else (first[:m].copy(), number, count[:m].copy())
 
 
@@ -362,7 +362,7 @@ def take_rows(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 
 @njit(nogil=True, cache=True)
-def _number_rows(values, bits, has_signs, factors, shift, most, table, first, number, count):
+def _number_rows(values, bits, has_signs, factors, shift, max_distinct, table, first, number, count):
     """Write what `equal_rows` returns, by a table of -1 with 2^(64 - shift) entries; return m, or -1 for None.
 
     A row's place is by its hash, as in `hash_rows`, or behind that.
@@ -378,7 +378,7 @@ def _number_rows(values, bits, has_signs, factors, shift, most, table, first, nu
         for _ in range(MOST_PROBES):
             r = table[at]
             if r < 0:
-                if m == most:
+                if m == max_distinct:
                     return -1
                 table[at] = r = m
                 first[m] = i

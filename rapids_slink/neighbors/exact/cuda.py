@@ -68,22 +68,19 @@ def rerank(
     core: Array = None,
     *,
     more_than: int = 0,
-    known: Any = None,
+    square_bound: Any = None,
 ) -> None:
     """Merge the candidates of some rows into their lists; see `exact.cpu.rerank`.
 
     `groups` are the rows' and the points', if there are any: candidates of a row's own group are passed over. Rows
-    with at most `more_than` candidates are left as they are; the buffers of the others are emptied. If a `SquareBound`
-    is `known`, upper bounds take the place of the candidates' weights.
+    with at most `more_than` candidates are left as they are; the buffers of the others are emptied. With a
+    `square_bound`, a `SquareBound`, upper bounds take the place of the candidates' weights.
     """
-    m = rows.size
-    row_group, point_group = groups or (None, None)
-    rows_a_warp = WARP if more_than else SEVERAL if m >= MANY_ROWS else 1
-    offers = (
-        candidates.ids, candidates.count, more_than, rows_a_warp, candidates.capacity, candidates.order, row_group,
-        point_group, core, upper,
+    rows_a_warp = WARP if more_than else SEVERAL if rows.size >= MANY_ROWS else 1
+    _merge(
+        exact, rows, candidates, groups, upper, top, core, rows_a_warp=rows_a_warp, more_than=more_than,
+        square_bound=square_bound,
     )  # fmt: skip
-    _merge(exact, rows, 1, rows_a_warp, offers, top, known)
 
 
 def scan(exact: ExactPoints, rows: Array, groups: Groups, upper: Array, k: int, core: Array = None) -> TopLists:
@@ -94,9 +91,7 @@ def scan(exact: ExactPoints, rows: Array, groups: Groups, upper: Array, k: int, 
         return lists_by_sorting(distance, rows, groups, upper, k, core)
     parts = int(max(1, min(8192 // max(m, 1), n // (WARP * k), 256)))
     part_lists = empty_lists(m * parts, k)
-    row_group, point_group = groups
-    offers = None, None, 0, 1, -(-n // parts), None, row_group, point_group, core, upper
-    _merge(exact, rows, parts, 1, offers, part_lists)
+    _merge(exact, rows, None, groups, upper, part_lists, core, parts=parts)
     top = empty_lists(m, k)
     candidates = Candidates(part_lists.ids.reshape(m, parts * k), cp.full(m, parts * k, cp.int32))
     rerank(exact, rows, candidates, None, upper.copy(), top, core)
@@ -108,18 +103,37 @@ NO_BOUND = c_struct(*[0.0] * 5)
 
 
 def _merge(
-    exact: ExactPoints, rows: Array, parts: int, rows_a_warp: int, offers: tuple, top: TopLists, known: Any = None
+    exact: ExactPoints,
+    rows: Array,
+    candidates: Candidates | None,
+    groups: Groups | None,
+    upper: Array,
+    top: TopLists,
+    core: Array,
+    *,
+    parts: int = 1,
+    rows_a_warp: int = 1,
+    more_than: int = 0,
+    square_bound: Any = None,
 ) -> None:
-    """Start `rerank` of the rows, each with `parts` lists, of these `offers`; a warp has `rows_a_warp` lists."""
+    """Start `rerank` of the rows' candidates, or of all points, dealt out to `parts` lists of each row.
+
+    A warp has `rows_a_warp` lists.
+    """
     queries, points = exact.queries, exact.points
     itemsize, (n, d), (lists, k) = points.dtype.itemsize, points.shape, top.ids.shape
+    ids, count, order, capacity = None, None, None, -(-n // parts)
+    if candidates is not None:
+        ids, count, order, capacity = candidates.ids, candidates.count, candidates.order, candidates.capacity
+    row_group, point_group = groups or (None, None)
     features, options = d, _options(points, exact.metric)
-    if known is not None:
+    if square_bound is not None:
         features, options = 0, (value_option(points.dtype), "-DMEASURED=1")
     layout, warps, bytes_a_warp = _warp_scratch(k, features, itemsize, alignment(points))
     launch_blocks(
         RERANK, "rerank", (-(-lists // (warps * rows_a_warp)),), warps * WARP, queries, points, d, rows, lists, parts,
-        n, *offers, layout, NO_BOUND if known is None else known, top.ids, top.weights, top.overflowed, options=options,
+        n, ids, count, more_than, rows_a_warp, capacity, order, row_group, point_group, core, upper, layout,
+        NO_BOUND if square_bound is None else square_bound, top.ids, top.weights, top.overflowed, options=options,
         shared_memory=warps * bytes_a_warp,
     )  # fmt: skip
 
@@ -254,8 +268,8 @@ def hash_rows(values: Array, rows: Array) -> Array:
     return hashes
 
 
-def equal_rows(values: Array, most: int) -> tuple[Array, Array, Array] | None:
-    """Return which rows are equal, unless more than `most` are distinct; see `exact.cpu.equal_rows`."""
+def equal_rows(values: Array, max_distinct: int) -> tuple[Array, Array, Array] | None:
+    """Return which rows are equal, unless more than `max_distinct` are distinct; see `exact.cpu.equal_rows`."""
     (n, d), options = values.shape, (value_option(values.dtype),)
     bits = 1 + max(1, n - 1).bit_length()
     table, place, listed = cp.zeros(1 << bits, cp.uint32), cp.empty(n, cp.int32), cp.zeros(2, cp.int32)
@@ -263,7 +277,7 @@ def equal_rows(values: Array, most: int) -> tuple[Array, Array, Array] | None:
     first = cp.empty(n, cp.int32)
     launch(ROWS, "list_first", n, n, table, place, first, listed[1:], options=options)
     crowded, m = listed.tolist()
-    if crowded or m > most:
+    if crowded or m > max_distinct:
         return None
     first, count = first[:m], cp.zeros(m, cp.int64)
     first.sort()
@@ -274,9 +288,9 @@ def equal_rows(values: Array, most: int) -> tuple[Array, Array, Array] | None:
 def take_rows(values: Array, rows: Array) -> Array:
     """Return some rows, int32, side by side."""
     m, d = rows.size, values.shape[1]
-    taken = cp.empty((m, d), values.dtype)
-    launch(ROWS, "take_rows", m * d, values, d, rows, m, taken, options=(value_option(values.dtype),))
-    return taken
+    out = cp.empty((m, d), values.dtype)
+    launch(ROWS, "take_rows", m * d, values, d, rows, m, out, options=(value_option(values.dtype),))
+    return out
 
 
 def all_distances(values: Array, metric: Metric) -> Array:

@@ -21,7 +21,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) rerank(
     const VALUE* __restrict__ queries, const VALUE* __restrict__ values, int d, const int* __restrict__ rows, int n_lists,
     int parts, int n_points, const int* __restrict__ candidates, int* __restrict__ count, int more_than, int rows_a_warp, int capacity,
     const int* __restrict__ order, const int* __restrict__ row_group, const int* __restrict__ point_group,
-    const double* __restrict__ core, double* __restrict__ upper, const WarpLayout layout, const SquareBound known,
+    const double* __restrict__ core, double* __restrict__ upper, const WarpLayout layout, const SquareBound square_bound,
     int* __restrict__ top_ids, double* __restrict__ top_weights, bool* __restrict__ overflowed) {
     extern __shared__ __align__(16) char shared[];
     int lane = threadIdx.x % WARP, warps = blockDim.x / WARP;
@@ -40,7 +40,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) rerank(
             if (id >= 0 && point_group && point_group[id] == row_group[row]) id = -1;
             if (id >= 0 && core && core[id] > upper[row]) id = -1;
 #if MEASURED
-            double weight = known.of(square_at_most(x, values, d, known, id, layout.alignment));
+            double weight = square_bound.of(square_at_most(x, values, d, square_bound, id, layout.alignment));
 #else
             double weight = exact_distance(x, values, d, id, features);
 #endif

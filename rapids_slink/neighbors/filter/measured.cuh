@@ -56,8 +56,8 @@ static_assert(MEASURING * AT_ONCE == WARP && MEASURING == WARP / AT_ONCE, "a lan
 // What the squares are at most. Rows start at multiples of `alignment` bytes.
 template <class V>
 __device__ __forceinline__ double square_at_most(
-    const V* x, const V* points, int d, const SquareBound& known, int id, int alignment) {
-    V unit = known.unit;
+    const V* x, const V* points, int d, const SquareBound& square_bound, int id, int alignment) {
+    V unit = square_bound.unit;
     float own = alignment >= 2 * sizeof(V) ? squares_in_float32<2>(x, points, d, unit, id) : squares_in_float32<1>(x, points, d, unit, id);
     return (own + d * 0x1p-125) * (1 + (d / MEASURING + 9) * 0x1p-23);
 }

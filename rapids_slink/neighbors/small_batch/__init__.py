@@ -109,7 +109,7 @@ class SmallBatchSearch:
     def find_near(self, grid: tuple[int, int], points: Array, *arguments: Any) -> None:
         """Start the kernel `find_near` with a grid of blocks."""
         option = value_option(points.dtype)
-        cuda_kernel(SOURCE, "find_near", option).max_dynamic_shared_size_bytes = _most_shared_memory()
+        cuda_kernel(SOURCE, "find_near", (option,)).max_dynamic_shared_size_bytes = _most_shared_memory()
         launch_blocks(
             SOURCE, "find_near", grid, THREADS, points, *arguments, options=(option,), shared_memory=self._shared_memory
         )

@@ -299,7 +299,7 @@ def bound_rows(exact: ExactPoints, points: Array, unit: float, *more: Any) -> No
     are rounded up.
     """
     exact = replace(exact, queries=points, points=points)
-    rerank(exact, *more, known=square_bound(points, unit, exact.metric))
+    rerank(exact, *more, square_bound=square_bound(points, unit, exact.metric))
 
 
 def centred(points: Array, rows: Array, origin: Array) -> tuple[Array, Array]:

@@ -207,8 +207,8 @@ class CopyCounts(PairSearch):
         of = self.count_of
         counts = counts_within(self.own, limits, self.device, of * (of - 1) / 2)
         if self.search is not None:
-            found = self.search.find(slice(0, of.size), np.inf)
-            counts += counts_within(found.weight, limits, self.device, of[found.src] * of[found.dst])
+            pairs = self.search.find(slice(0, of.size), np.inf)
+            counts += counts_within(pairs.weight, limits, self.device, of[pairs.src] * of[pairs.dst])
         return counts
 
 

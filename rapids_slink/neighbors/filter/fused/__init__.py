@@ -158,10 +158,10 @@ def append_survivors(
     """
     survivors = into.candidates
     half_sq_dist = getattr(survivors, "half_sq_dist", None)
-    bits = [  # of numbers that are no int32, as the kernel reads them
+    half_sq_bits, count, next_item = (  # the bits of numbers that are no int32, as the kernel reads them
         part if part is None or part.dtype == cp.int32 else part.view(cp.uint32)
         for part in (half_sq_dist, survivors.count, into.next_item)
-    ]
+    )
     radii = radii or Radii(None, None)
     check_arrays(image.y.dtype, image.y, rows.y)  # the kernel reads these as bytes
     if local is None:
@@ -176,14 +176,15 @@ def append_survivors(
     kind = half_sq_dist is not None, into.thresholds is not None, local is not None, into.counts_sure, *types
     body = _compiled(steps, kind, is_hopper(), current_gpu())
     table = into.pair_numbers
-    pairs = (np.uint64(0), int(into.once)) if table is None else (np.uint64(table.data.ptr), len(table))
+    numbers_at, columns = (np.uint64(0), int(into.once)) if table is None else (np.uint64(table.data.ptr), len(table))
     addresses = [np.uint64(0)] * 5 if local is None else [np.uint64(part.data.ptr) for part in local]
     sizes = (0, 0) if local is None else (local.thresholds.shape[1], local.begins.shape[1])
     grid = (min(len(items) * (BLOCK_ROWS // body.rows), body.blocks * multiprocessors()),)
     launch_blocks(
         body.source, "append_survivors", grid, body.threads, rows.y, image.y, image.half_norm, -(-steps // ATOM_STEPS),
         items, len(items), n_points, rows.half_norm, radii.by_row, radii.by_tile, tile_error,
-        into.row_group, into.point_group, survivors.capacity, survivors.ids, *bits, into.thresholds, c_struct(*pairs),
+        into.row_group, into.point_group, survivors.capacity, survivors.ids, half_sq_bits, count, next_item,
+        into.thresholds, c_struct(numbers_at, columns),
         c_struct(*addresses, *map(np.int64, sizes)), options=body.options, shared_memory=body.shared,
     )  # fmt: skip
 
@@ -235,7 +236,7 @@ class _Body:
 @cache
 def _compiled(steps: int, kind: tuple[bool, ...], hopper: bool, gpu: int) -> _Body:
     body = _body(steps, kind, hopper, gpu)
-    cuda_kernel(body.source, "append_survivors", *body.options).max_dynamic_shared_size_bytes = body.shared
+    cuda_kernel(body.source, "append_survivors", body.options).max_dynamic_shared_size_bytes = body.shared
     return body
 
 

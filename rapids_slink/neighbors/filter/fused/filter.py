@@ -230,7 +230,8 @@ class ImageFilter(TileFilter):
         weigh. A pair comes once. Pairs of a point with itself or its fillers do not come; `filled_block` is the block
         of rows that is filled up.
         """
-        radii, thresholds = self._terms_within(*limits, filled_block)
+        low, high = limits
+        radii, thresholds = self._terms_within(low, high, filled_block)
         return self._listed_pairs(items, radii, thresholds, capacity, once=True)
 
     def _terms_within(self, low: float, high: float, filled_block: int) -> tuple[Radii, Array]:
@@ -340,8 +341,8 @@ class FusedFilter(ImageFilter, ProductFilter):
             listed *= 1 if queries is points else FP16_QUERIES
             self.encoding = cheapest(points, len(queries), scaling, device, within, listed)
         self.name = self.encoding.name
-        terms = radius_terms(self.n_features, self.encoding.scale * self.encoding.stretch, metric)
-        self.radius_struct = c_struct(*terms)
+        unit = self.encoding.scale * self.encoding.stretch
+        self.radius_struct = c_struct(*radius_terms(self.n_features, unit, metric))
 
     @property
     def is_finest(self) -> bool:
@@ -396,12 +397,13 @@ class FusedFilter(ImageFilter, ProductFilter):
         image, n = self.image(), self.order.size
         check_arrays(self.encoding.sum_type, survivors.half_sq_dist)
         keys = max(4, power_of_two(-(-survivors.capacity // WARP)))  # few sizes, each of which is compiled
-        known = square_bound(self.points, self.scaling.scale, self.metric)
+        distance_bound = square_bound(self.points, self.scaling.scale, self.metric)
         int8 = int(self.encoding.sum_type == "int32")
         launch_blocks(
             TIGHTEN, "tighten", (-(-n // TIGHTEN_WARPS),), TIGHTEN_WARPS * WARP, n, k, survivors.capacity, self.points,
-            self.n_features, self.order, image.error, self.tile_error, self.largest_error, self.radius_struct, known,
-            alignment(self.points), self.missing, last, bound, survivors.ids, survivors.half_sq_dist, survivors.count,
+            self.n_features, self.order, image.error, self.tile_error, self.largest_error, self.radius_struct,
+            distance_bound, alignment(self.points), self.missing, last, bound, survivors.ids, survivors.half_sq_dist,
+            survivors.count,
             options=(f"-DKEYS_PER_LANE={keys}", f"-DINT8={int8}", value_option(self.points.dtype)),
         )  # fmt: skip
 
@@ -425,10 +427,10 @@ class FusedFilter(ImageFilter, ProductFilter):
         try:
             thresholds = self.radii(upper, None, padded(upper.size, TILE)).by_row
             radii = Radii(self.image().error, None)
-            found = self._listed_pairs(items, radii, thresholds, min(FIRST_PAIRS, max_pairs), components)
-            if found is None and max_pairs > FIRST_PAIRS:
-                found = self._listed_pairs(items, radii, thresholds, max_pairs, components)
-            return found and found[0]
+            listed = self._listed_pairs(items, radii, thresholds, min(FIRST_PAIRS, max_pairs), components)
+            if listed is None and max_pairs > FIRST_PAIRS:
+                listed = self._listed_pairs(items, radii, thresholds, max_pairs, components)
+            return listed and listed[0]
         finally:
             self.arrange(before, far)
 

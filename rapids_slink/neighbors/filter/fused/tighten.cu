@@ -102,7 +102,7 @@ struct MeasuredRow {
     const int *order, *ids;
     sum_t* half_sq_dist;
     int d, lane, alignment;
-    const SquareBound& known;
+    const SquareBound& square_bound;
     double scale, inverse;  // of halves in the image, by squares, and the converse
     int* slots;    // of shared memory, up to 2 * WARP
     int waiting;
@@ -114,7 +114,7 @@ struct MeasuredRow {
     __device__ __forceinline__ void measure(int n) {
         for (int s = lane; s - lane < n; s += WARP) {
             int slot = s < n ? slots[waiting - n + s] : -1;
-            double square = square_at_most(x, points, d, known, slot < 0 ? -1 : order[ids[slot]], alignment);
+            double square = square_at_most(x, points, d, square_bound, slot < 0 ? -1 : order[ids[slot]], alignment);
             if (slot < 0) continue;
             farthest = fmax(farthest, square);
 #if INT8
@@ -141,7 +141,7 @@ struct MeasuredRow {
 extern "C" __global__ void __launch_bounds__(WARPS * WARP, 16) tighten(
     int m, int k, int capacity, const VALUE* __restrict__ points, int d, const int* __restrict__ order,
     const float* __restrict__ error, const float* __restrict__ tile_error, const float* __restrict__ largest_error,
-    const FilterRadius radius, const SquareBound known, int alignment, float moved, bool last, double* __restrict__ bound,
+    const FilterRadius radius, const SquareBound square_bound, int alignment, float moved, bool last, double* __restrict__ bound,
     int* __restrict__ ids, sum_t* __restrict__ half_sq_dist, int* __restrict__ count) {
     int lane = threadIdx.x % WARP, i = blockIdx.x * WARPS + threadIdx.x / WARP;
     if (i >= m || count[i] < k) return;
@@ -157,9 +157,9 @@ extern "C" __global__ void __launch_bounds__(WARPS * WARP, 16) tighten(
     // Points are read only if the bound is likely to come down.
     bool by_halves = root * root <= 1.005f * half_cut, measures = !by_halves && half_cut < LIKELY * scaled * scaled;
     __shared__ int slots[WARPS][2 * WARP];
-    double ratio = radius.scale * known.inverse, converse = known.unit / radius.scale;
-    MeasuredRow row{points, points + (size_t)order[i] * d, order, ids, half_sq_dist, d, lane, alignment, known, ratio * ratio / 2,
-                    2 * converse * converse, slots[threadIdx.x / WARP], 0, 0};
+    double ratio = radius.scale * square_bound.inverse, converse = square_bound.unit / radius.scale;
+    MeasuredRow row{points, points + (size_t)order[i] * d, order, ids, half_sq_dist, d, lane, alignment, square_bound,
+                    ratio * ratio / 2, 2 * converse * converse, slots[threadIdx.x / WARP], 0, 0};
     if (by_halves) row.farthest = (double)root * root * row.inverse * (1 + 0x1p-40);
     for (int s = lane; measures && s - lane < n; s += WARP) {
         sum_t half = s < n ? half_sq_dist[s] : 0;
@@ -167,7 +167,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * WARP, 16) tighten(
         if (is_near && is_measured(half)) row.farthest = fmax(row.farthest, row.square(key_of(half)));
         row.add(is_near && !is_measured(half), s, s - lane + WARP >= n);
     }
-    double within = by_halves || measures ? fmin(own, known.of(warp_max(row.farthest))) : own;
+    double within = by_halves || measures ? fmin(own, square_bound.of(warp_max(row.farthest))) : own;
     float threshold = radius.of(within, own_error), exact = radius.of(within, 0);
     // Above how far measuring rounds up.
     float measured_threshold = exact * exact * (1 + (d / MEASURING + 24) * 0x1p-21f) + 2 + row.scale * d * 0x1p-124;
