@@ -91,7 +91,7 @@ class Problem:
 
 
 @dataclass
-class Look:
+class TreeInput:
     """The points with their search and report, which all ways share, so that nothing is found out twice."""
 
     problem: Problem

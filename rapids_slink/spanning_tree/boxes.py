@@ -60,7 +60,7 @@ from rapids_slink.report import Report
 from rapids_slink.runtime.cuda import WARP, constant, number_a_block
 from rapids_slink.runtime.device import Array, Device, all_true
 from rapids_slink.runtime.memory import MemoryEstimate, release_cached
-from rapids_slink.spanning_tree import Look, Prepared, Problem, Tree, graphs, kernels
+from rapids_slink.spanning_tree import Prepared, Problem, Tree, TreeInput, graphs, kernels
 
 if TYPE_CHECKING:
     from rapids_slink.neighbors.bvh import BoxSearch
@@ -79,12 +79,12 @@ def estimate(problem: Problem, chosen: Search | None = None) -> MemoryEstimate:
     return replace(search, peak=max(search.peak + POINT_BYTES * n, LINKED_BYTES * n))
 
 
-def prepare(look: Look) -> Prepared | None:
+def prepare(inputs: TreeInput) -> Prepared | None:
     """Return the way by the tree of boxes that searches the points; None if another search suits them."""
-    problem, report, search = look.problem, look.report, look.search.by_boxes
+    problem, report, search = inputs.problem, inputs.report, inputs.search.by_boxes
     if search is None:
         return None
-    del look.search
+    del inputs.search
     needed = estimate(problem, search)
 
     def make() -> Tree:
