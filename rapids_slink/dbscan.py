@@ -359,7 +359,7 @@ def _by_trees(
         check_memory(device, pipeline.estimate_fit(core_problem), counted(core.size, "core row"))
         tree, _ = pipeline.tree_of_points(values[core], core_problem, part_report, tree_of_rows)
         parent = xp.arange(core.size, dtype="int32")
-        tree_kernels(device).join_pairs(parent, tree.columns["src"], tree.columns["dst"])
+        tree_kernels(device).unite_pairs(parent, tree.columns["src"], tree.columns["dst"])
         labels[core] = components(xp.arange(core.size), parent, device)
     if core.size and others.size:
         x, y = (replace(points, values=values[rows], index=None) for rows in (others, core))

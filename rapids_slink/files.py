@@ -403,8 +403,8 @@ class _Run:
         """Return the least row of the component of each row, (n,) int64."""
         parent = np.arange(self.n)
         self.report.count("search", searches=len(blocks.searches), pairs_of_rows=blocks.pairs_of_rows())
-        for src, dst in self._searched("united", blocks, partial(_joined, blocks, self.how)):
-            kernels(CPU).join_pairs(parent, src, dst)
+        for src, dst in self._searched("united", blocks, partial(_pairs_to_unite, blocks, self.how)):
+            kernels(CPU).unite_pairs(parent, src, dst)
         while not np.array_equal(upper := parent[parent], parent):
             parent = upper
         return parent
@@ -523,7 +523,7 @@ def _results(work: Callable[[Any], Any], parts: dict[Any, Any]) -> Iterator[tupl
         yield names.pop(future), result
 
 
-def _joined(blocks: Blocks, how: dict[str, Any], search: Search) -> np.ndarray:
+def _pairs_to_unite(blocks: Blocks, how: dict[str, Any], search: Search) -> np.ndarray:
     """Return pairs of rows that connect the components of the rows of a search, (2, m) int64."""
     row, keys = blocks.rows(search), blocks.pieces.keys()
     groups = None

@@ -11,14 +11,14 @@ pair's tree. If it searches all pairs of points, the lists within each block are
 With a `max_distance` only blocks that may have points within it have a tree together. A block that meets no other has a
 tree of its own.
 
-Mutual reachability needs the core distances among all points first; they come from each row's merged lists, of a search
-within each block and one in each other block:
+Mutual reachability needs the core distances among all points first; they come from each row's combined lists, of a
+search within each block and one in each other block:
 
-    block i ──lists_in_block──▶ lists ──▶ bounds ──lists_in_block──▶ i's neighbours in j ──merge_lists──▶ lists of i
+    block i ──lists_in_block──▶ lists ──▶ bounds ──lists_in_block──▶ i's neighbours in j ──combine_lists──▶ lists of i
 
-The neighbours of a row in its own block bound the distances of its nearest neighbours among all rows. Lists are merged
-by (surrogate distance, id), which is the total order for one row. A list is three arrays: ids among all rows, -1 in
-unused entries; surrogate distances; distances.
+The neighbours of a row in its own block bound the distances of its nearest neighbours among all rows. Lists are
+combined by (surrogate distance, id), which is the total order for one row. A list is three arrays: ids among all rows,
+-1 in unused entries; surrogate distances; distances.
 """
 
 from __future__ import annotations
@@ -254,8 +254,8 @@ def attributes_of_tree(
     return {"linkage_": merges.frame, "mst_": edges.frame, **flat, "report_": report}
 
 
-#: The number of blocks whose lists are merged at a time, so that few lists wait in memory.
-MERGED = 8
+#: The number of blocks whose lists are combined at a time, so that few lists wait in memory.
+COMBINED = 8
 
 
 def lists_of_blocks(run: Run, blocks: Blocks, k: int) -> list[Future]:
@@ -285,8 +285,8 @@ def search_blocks(
     for b in others:
         rows, index = blocks.rows[b], (*name, b)
         lists.append(run.task("neighbors", lists_in_block, settings, queries, rows, starts[b], k, bound, index=index))
-        if len(lists) > MERGED or b == others[-1]:
-            lists = [run.task("merge", merge_lists, settings, lists, k, index=(*name, b))]
+        if len(lists) > COMBINED or b == others[-1]:
+            lists = [run.task("combine", combine_lists, settings, lists, k, index=(*name, b))]
     return lists[0]
 
 
@@ -319,7 +319,7 @@ def lists_in_block(
 
 
 @on_worker
-def merge_lists(device: Device, settings: Settings, parts: list[Any], k: int) -> Any:
+def combine_lists(device: Device, settings: Settings, parts: list[Any], k: int) -> Any:
     """Return the first k entries of each row's lists by (surrogate distance, id)."""
     xp = device.xp
     ids, weights, length = (xp.concatenate([part[i] for part in parts], axis=1) for i in range(3))

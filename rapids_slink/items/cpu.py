@@ -27,7 +27,7 @@ INVERSE = pow(FACTOR, -1, 2**64)
 WORD = constant("items/strings.cu", "WORD")
 #: The strings that a string passes at once, and a cutoff above every number of edits.
 LANES, NO_CUTOFF = 128, 2**62
-#: A search for one element in a longer row takes as much time as this number of steps of a merge.
+#: A search for one element in a longer row takes as much time as this number of steps of a pass over both.
 SEARCH_STEPS = 32
 R, R_INVERSE, ONE, ZERO, ALL = (np.uint64(x) for x in (FACTOR, INVERSE, 1, 0, 2**64 - 1))
 
@@ -432,7 +432,10 @@ def _place(values, value, begin, end):
 
 @njit(nogil=True, cache=True)
 def _shorter_first(starts, row, other):
-    """Return the ranges of two rows, the shorter one first, and whether it is so short that a search beats a merge."""
+    """Return the ranges of two rows, the shorter one first.
+
+    The last result is whether it is so short that searches for its entries take less time than a pass over both rows.
+    """
     i, i_end, j, j_end = starts[row], starts[row + 1], starts[other], starts[other + 1]
     if i_end - i > j_end - j:
         i, i_end, j, j_end = j, j_end, i, i_end
@@ -441,9 +444,9 @@ def _shorter_first(starts, row, other):
 
 @njit(nogil=True, cache=True)
 def _count_common(starts, elements, _values, src, dst, _d, first, last, common):
-    """Count the common elements of some pairs of sets by merging them.
+    """Count the common elements of some pairs of sets in one pass over both.
 
-    A step of the merge has no branch, since no branch could be predicted. The elements of a much shorter set are
+    A step of the pass has no branch, since no branch could be predicted. The elements of a much shorter set are
     searched for in the other.
     """
     for p in range(first, last):

@@ -94,7 +94,7 @@ extern "C" __global__ void count_common(
 
 // Calls both(column, x, y) for the columns of two rows, in ascending order; x or y is 0 where a row has no entry.
 template <class Both>
-__device__ __forceinline__ void merge(
+__device__ __forceinline__ void each_column_of_both(
     const long long* starts, const COLUMN* columns, const VALUE* values, int row, int other, long long d, Both both) {
     long long i = starts[row], i_end = starts[row + 1], j = starts[other], j_end = starts[other + 1];
     while (i < i_end || j < j_end) {
@@ -111,7 +111,7 @@ extern "C" __global__ void dot_products(
     long long p = thread_index();
     if (p >= m) return;
     double even = 0, odd = 0, lone = 0;
-    merge(starts, columns, values, src[p], dst[p], d, [&](long long column, double x, double y) {
+    each_column_of_both(starts, columns, values, src[p], dst[p], d, [&](long long column, double x, double y) {
         double product = times(x, y);  // of a column that one row lacks it is zero, which changes no sum
         if (column & 1) odd = plus(odd, product);
         else if (column == d - 1) lone = product;
@@ -127,7 +127,7 @@ extern "C" __global__ void squared_distances(
     long long p = thread_index();
     if (p >= m) return;
     squared_euclidean sum;
-    merge(starts, columns, values, src[p], dst[p], d, [&](long long, double x, double y) { sum.add(x, y); });
+    each_column_of_both(starts, columns, values, src[p], dst[p], d, [&](long long, double x, double y) { sum.add(x, y); });
     out[p] = sum.total;
 }
 

@@ -57,7 +57,7 @@ from rapids_slink.spanning_tree import Tree
 from rapids_slink.spanning_tree import kernels as tree_kernels
 from rapids_slink.spanning_tree.graphs import EdgeList, components, core_distances_of, forest_of_edges, spanning_forest
 from rapids_slink.spanning_tree.lists import tree_of_lists
-from rapids_slink.spanning_tree.ways import join_copies
+from rapids_slink.spanning_tree.ways import connect_copies
 
 #: Pairs of two rows, (src, dst, weight).
 Pairs = tuple[Array, Array, Array]
@@ -352,7 +352,7 @@ class RowSearch(Search):
 
         parts = equal_slices(slice(0, m), rows_at_a_time(self.items, n))
         for_each_chunk(self.device, search, parts, task.progress(self.progress))
-        stage = "connect" if task.per_group_minimum else "neighbors"
+        stage = "connect" if task.only_minima else "neighbors"
         self.report.count(stage, rows_certified=0, rows_redone=0, rows_scanned_exactly=m)
         return SearchResult(lists.ids, lists.weights, upper)
 
@@ -603,7 +603,7 @@ def forest_of_items(
     else:
         growing.from_nothing()
     with report.stage("spanning_tree", device):
-        tree = join_copies(distinct.copies, growing.forest, growing.core, device)
+        tree = connect_copies(distinct.copies, growing.forest, growing.core, device)
         assert tree is not None  # items have no pair lighter than copies
         weight = tree.columns["weight"]
         tree = tree.head(int(((weight <= limit) & (weight < inf)).sum()))

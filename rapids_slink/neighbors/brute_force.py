@@ -27,7 +27,7 @@ from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.filter import MIN_ROWS, TileFilter, choose_filter, n_seeds
 from rapids_slink.neighbors.filter import kernels as filter_kernels
 from rapids_slink.neighbors.task import (
-    BLOCK,
+    BLOCK_VALUES,
     ListSearch,
     SearchState,
     SearchTask,
@@ -63,7 +63,7 @@ def estimate_brute_force(
     a_row += 4 * d * (metric.filter == "direct")
     quantized = (n + m * (m != n and not device.is_gpu)) * (a_row + d + 8)  # d: a copy of small integers
     # A CPU quantizes in float64. A GPU's kernel quantizes, and only a random order is made for it.
-    packing = 24 * n if device.is_gpu else PACKED_BYTES * min(max(n, m) * d, BLOCK)
+    packing = 24 * n if device.is_gpu else PACKED_BYTES * min(max(n, m) * d, BLOCK_VALUES)
     chunks = workers(device) * MIN_ROWS * chunk_row_bytes(n, d, k, device)
     if not device.is_gpu:  # a thread sorts the distances of a row
         chunks += workers(device) * scan_bytes(n, k, device)

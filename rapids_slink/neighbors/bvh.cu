@@ -96,8 +96,8 @@ __device__ __forceinline__ void extend(Node& node, const Node* child) {
     extend(node, low, high, __ldcg(&child->least));
 }
 
-// Makes the nodes, their boxes and their parents, from the leaves up (Apetrei 2014). A node merges with the neighbour from which it
-// differs less; the second of the two to come makes their parent. The end of it that the other needs to know waits in `end`, which
+// Makes the nodes, their boxes and their parents, from the leaves up (Apetrei 2014). A node and the neighbour from
+// which it differs less have a parent, which the second of the two to come makes. The end of it that the other needs to know waits in `end`, which
 // is NO_NODE to start with. `next` and `previous` are at first the node's last and first leaf.
 extern "C" __global__ void build(
     const VALUE* __restrict__ points, const int* __restrict__ order, long long n, const unsigned char* __restrict__ level,

@@ -131,7 +131,7 @@ class BoxSearch(Search):
         check_arrays("float64", upper, size=m)
         group = task.point_group[self.order]
         minima = None
-        if task.per_group_minimum:  # otherwise no two points, or no point and query, have one exclusion id
+        if task.only_minima:  # otherwise no two points, or no point and query, have one exclusion id
             arrived, counters = cp.empty(group.size, cp.uint32), cp.zeros(1, cp.uint64)
             self.launch_resident(
                 "write_groups", group.size, group, *self.tree, arrived, number_a_block(SOURCE), counters
@@ -151,7 +151,7 @@ class BoxSearch(Search):
             options=(*self._options(), f"-DLIST={0 if warps else size}"), shared_memory=warps * entries * ENTRY_BYTES,
         )  # fmt: skip
         ids, weights = (cp.ascontiguousarray(part[:, :k]) for part in (ids, weights))
-        if task.per_group_minimum:
+        if task.only_minima:
             drop_above_bound(ids, weights, upper)
         return SearchResult(ids, weights, upper)
 

@@ -246,7 +246,7 @@ def connects(components: int, n: int, m: int, report: Report, share: float | Non
 
 # -------------------------------------------------------------------------------------------------------- the filter
 
-#: Queries, and points among which survivors are counted: each has up to `BLOCK` values.
+#: Queries, and points among which survivors are counted: each has up to `BLOCK_VALUES` values.
 QUERIES, POINTS = 128, 2**14
 NEIGHBORS = 8  # of each query, if there are as many points
 #: The numbers of axes that are tried, with the rest, in steps, and their largest share of the features.

@@ -32,7 +32,7 @@ from rapids_slink.neighbors import EDGE_BYTES, MAX_FRAME_ROWS, estimate_search, 
 from rapids_slink.neighbors.choose import takes_all_pairs
 from rapids_slink.neighbors.exact import Candidates, ExactPoints, kernels
 from rapids_slink.neighbors.rows import check_zeros_between, in_one_type, metric_rows, rows_of_both, zero_rows
-from rapids_slink.neighbors.task import BLOCK, SearchResult, SearchTask
+from rapids_slink.neighbors.task import BLOCK_VALUES, SearchResult, SearchTask
 from rapids_slink.neighbors.within import Limit, NearPairs, PairFrames, PairPoints, PairTask, prepare_pairs
 from rapids_slink.ordering import stable_order
 from rapids_slink.points import Points, as_points, codes_of
@@ -279,13 +279,13 @@ def _lists_within_groups(
 
 
 def _chunks_of_groups(sizes: np.ndarray) -> Iterator[slice]:
-    """Yield slices of rows that have at most `BLOCK` candidates in all, or of one row.
+    """Yield slices of rows that have at most `BLOCK_VALUES` candidates in all, or of one row.
 
     `sizes` are those of the rows' groups, and descend. Rows without a candidate are in no slice.
     """
     begin, count = 0, int(np.count_nonzero(sizes))
     while begin < count:
-        end = min(count, begin + max(1, BLOCK // int(sizes[begin])))
+        end = min(count, begin + max(1, BLOCK_VALUES // int(sizes[begin])))
         yield slice(begin, end)
         begin = end
 

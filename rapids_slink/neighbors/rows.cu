@@ -117,10 +117,10 @@ extern "C" __global__ void put_words(
 
 // Rows followed by their norms, a thread a row, to the bits of the CPU's; see rows.py.
 
-constexpr int LANES = 8, BLOCK = 128;  // of NumPy's pairwise sum
+constexpr int LANES = 8, SUMMED = 128;  // NumPy's pairwise sum has 8 partial sums of each 128 numbers
 constexpr int DEEPEST = 32;            // halves of 2^31 features
 
-// Sums at most BLOCK numbers: in eight lanes, then those that are left.
+// Sums at most SUMMED numbers: in eight lanes, then those that are left.
 __device__ double sum_of_block(const VALUE* x, int n) {
     double total = -0.0;
     int f = 0;
@@ -137,7 +137,7 @@ __device__ double sum_of_block(const VALUE* x, int n) {
     return total;
 }
 
-// NumPy's sum of a contiguous row: more than BLOCK numbers are halved, the first half a multiple of eight.
+// NumPy's sum of a contiguous row: more than SUMMED numbers are halved, the first half a multiple of eight.
 __device__ double sum_of_row(const VALUE* x, int n) {
     int size[DEEPEST], depth = 0, start = 0;  // how many numbers are left to sum, the next on top
     double first[DEEPEST], total = 0;         // sums of first halves,
@@ -145,7 +145,7 @@ __device__ double sum_of_row(const VALUE* x, int n) {
     size[depth++] = n;
     while (depth) {
         int m = size[--depth];
-        while (m > BLOCK) {
+        while (m > SUMMED) {
             int half = m / 2 - m / 2 % LANES;
             waiting[halves++] = depth;
             size[depth++] = m - half;

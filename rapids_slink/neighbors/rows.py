@@ -28,7 +28,7 @@ import numpy as np
 
 from rapids_slink.metrics import MAX_ANGLE, OVERFLOW, Metric, Rows, in_chunks, sine_and_cosine, word_count
 from rapids_slink.neighbors.exact import kernels
-from rapids_slink.neighbors.task import BLOCK, row_blocks
+from rapids_slink.neighbors.task import BLOCK_VALUES, row_blocks
 from rapids_slink.points.check import warn
 from rapids_slink.runtime.device import Array, Device, all_true, to_host
 from rapids_slink.runtime.memory import free_bytes
@@ -268,7 +268,7 @@ def words_of_bytes(values: Array, device: Device) -> Array:
     words.view("uint8")[:, :d] = values
     bits_of_byte = np.unpackbits(np.arange(256, dtype="uint8")[:, None], axis=1)
     ones_of_byte = xp.asarray(bits_of_byte.sum(axis=1, dtype="uint8"))
-    for rows in row_blocks(n, d, 8 * BLOCK):
+    for rows in row_blocks(n, d, 8 * BLOCK_VALUES):
         words[rows, -1] = ones_of_byte[values[rows]].sum(axis=1, dtype="uint64")
     return words
 

@@ -2,7 +2,7 @@
 // components.
 //
 // A point is its position along the curve, and a component is the position of one of its points, its root. The largest
-// component waits: it searches nothing, and only other components merge with it.
+// component waits: it searches nothing, and only edges of other components connect it.
 #include "neighbors/bvh.cuh"
 #include "spanning_tree/boruvka.cuh"
 

@@ -204,23 +204,23 @@ class CoreRows:
         return self.total >= self.enough
 
     def add(self, src: Array, dst: Array) -> None:
-        """Add a portion of the pairs to the totals, connect core rows, and keep the other pairs."""
+        """Add a portion of the pairs to the totals, unite core rows, and keep the other pairs."""
         xp = self.device.xp
         for one, other in ((src, dst), (dst, src)):
             xp.add.at(self.total, one, self.weights[other])
         if self.kept is None:
             return
         src, dst = (xp.concatenate(both) for both in zip(self.kept, (src, dst), strict=True))
-        self.kept = self.join(src, dst) if self.grows else (src, dst)
+        self.kept = self.unite(src, dst) if self.grows else (src, dst)
         if self.kept[0].size > most_pairs(self.total.size, self.device, self.enough):
             self.kept = None
 
-    def join(self, src: Array, dst: Array) -> tuple[Array, Array]:
-        """Connect the rows of pairs of core rows, and return the other pairs."""
+    def unite(self, src: Array, dst: Array) -> tuple[Array, Array]:
+        """Unite the rows of pairs of core rows, and return the other pairs."""
         xp, is_core = self.device.xp, self.is_core
         both = is_core[src] & is_core[dst]
-        joined, others = xp.flatnonzero(both), xp.flatnonzero(~both)
-        kernels(self.device).join_pairs(self.parent, src[joined], dst[joined])
+        united, others = xp.flatnonzero(both), xp.flatnonzero(~both)
+        kernels(self.device).unite_pairs(self.parent, src[united], dst[united])
         return src[others], dst[others]
 
     def labels(self, parts: Parts) -> Array:
@@ -231,7 +231,7 @@ class CoreRows:
         kept = self.kept
         again: Parts = parts if kept is None else lambda: [kept]
         for src, dst, *_ in again():
-            self.join(src, dst)
+            self.unite(src, dst)
         xp, is_core = self.device.xp, self.is_core
         core, labels = xp.flatnonzero(is_core), xp.full(self.total.size, OUTLIER, "int32")
         labels[core] = graphs.components(core, self.parent, self.device)

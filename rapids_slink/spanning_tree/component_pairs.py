@@ -33,7 +33,7 @@ from rapids_slink.neighbors.filter import (
     radius_terms,
     shrink_factor,
 )
-from rapids_slink.neighbors.task import BLOCK, Search, equal_slices, mutual_reachability, row_blocks
+from rapids_slink.neighbors.task import BLOCK_VALUES, Search, equal_slices, mutual_reachability, row_blocks
 from rapids_slink.ordering import sort_in_place
 from rapids_slink.points.output import EDGE_TYPES
 from rapids_slink.report import Report
@@ -260,7 +260,7 @@ def _compare_samples(context: ConnectContext, pairs: ComponentPairs, weight: Arr
     are_many = near.size > MAX_OVERLAPPING * len(context.components) and not forced().connect
     if are_many or width < MIN_SAMPLED:
         return False
-    for at in row_blocks(near.size, SAMPLED**2, min(BLOCK, context.capacity(FOUND_BYTES))):
+    for at in row_blocks(near.size, SAMPLED**2, min(BLOCK_VALUES, context.capacity(FOUND_BYTES))):
         src, dst, pair = context.kernels.pair_samples(context.samples[0], pairs, near[at], -(-SAMPLED // width))
         context.tighten(weight, src, dst, pair)
     return True

@@ -1,4 +1,4 @@
-// Copies of rows join the tree of the distinct rows: ways.py says how.
+// Edges connect copies of rows to the tree of the distinct rows: ways.py says how.
 #include "ordering.cuh"
 #include "runtime/include/atomics.cuh"
 #include "runtime/include/threads.cuh"
@@ -27,9 +27,9 @@ extern "C" __global__ void list_copies(
     if (is_copy) code[slot] = edge_code(first[end], (int)i);
 }
 
-// Merges the edges of the copies, in the order of their codes, with those of the tree. Both are in the total order if all copies have
-// one weight; otherwise sets `unsorted`, and the edges may then be put after each other by `in_turn`.
-extern "C" __global__ void merge_copies(
+// Writes the edges of the copies, which come in the order of their codes, and those of the tree in the total order. If the copies
+// have several weights, their edges are in no order: this sets `unsorted`, and a launch with `in_turn` puts all edges after each other.
+extern "C" __global__ void write_all_edges(
     long long copies, long long edges, bool in_turn, const int* __restrict__ first, const int* __restrict__ number,
     const double* __restrict__ own, const long long* __restrict__ code, const int* __restrict__ src, const int* __restrict__ dst,
     const double* __restrict__ weight, int* __restrict__ all_src, int* __restrict__ all_dst, double* __restrict__ all_weight,

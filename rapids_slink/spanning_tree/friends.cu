@@ -62,7 +62,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) begin_with_cells(
 
 // Unites points with those within the limit that follow them on the curve: the first points of tight nodes, or all others. A node of
 // one component is passed over if that is the point's own, and left at its first point that is near.
-extern "C" __global__ void __launch_bounds__(THREADS) join_near_points(
+extern "C" __global__ void __launch_bounds__(THREADS) unite_near_points(
     const VALUE* __restrict__ points, const int* __restrict__ leaf_of, long long n, const Node* __restrict__ nodes,
     const int* __restrict__ cell, bool firsts, double limit, int* parent) {
     long long p = thread_index();
@@ -83,7 +83,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) join_near_points(
         [&](int first, int last) {
             for (int q = max(first, (int)p + 1); q <= last; q++) {
                 if (distance_to(x, points, q) > limit) continue;
-                own = join(parent, own, q);
+                own = unite(parent, own, q);
                 if (!is_mixed) break;
             }
         });

@@ -80,7 +80,7 @@ __device__ double core_distance(const VALUE* columns, int d, int n, int own, int
 }
 
 // The trees of the `count` groups of `these`, of at least two rows and at most TEAM * ROWS_A_THREAD, fewer than 2^15. Group g has
-// the rows whose numbers are in `number` from first[g] on, and writes its edges from begin[g] on, in the order in which they join.
+// the rows whose numbers are in `number` from first[g] on, and writes its edges from begin[g] on, in the order in which they are added.
 // `values` is room for all rows' features, and `core` for mutual reachability if min_samples is above 1. `undefined` becomes the
 // least of the groups that have a pair of OVERFLOW_VALUE.
 extern "C" __global__ void __launch_bounds__(THREADS) grow_trees(
@@ -91,7 +91,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) grow_trees(
     int t = threadIdx.x % TEAM, lane = threadIdx.x % WARP;
     long long place = (long long)blockIdx.x * TEAMS + threadIdx.x / TEAM;
     if (place >= count) return;
-    int g = these[place], n = size[g], joined = 0;
+    int g = these[place], n = size[g], added = 0;
     VALUE* columns = values + first[g] * d;
     const int* number_of = number + first[g];
     for (long long e = t; e < (long long)n * d; e += TEAM) {
@@ -115,7 +115,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) grow_trees(
         if (i && i < n) outside |= 1u << k;
     }
     for (int edge = 0; edge < n - 1; edge++) {
-        Row row{columns + joined, n};
+        Row row{columns + added, n};
         Candidate best = {~0u, ~0u, ~0u};
 #pragma unroll
         for (int k = 0; k < ROWS_A_THREAD; k++) {
@@ -123,8 +123,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) grow_trees(
             int i = k * TEAM + t;
             double w = surrogate_distance(row, Row{columns + i, n}, d);
             overflows |= w >= OVERFLOW_VALUE;
-            if (by_reachability) w = reachability(w, core_of[joined], core_of[i]);
-            if (before(w, joined, lightest[k], inner[k])) lightest[k] = w, inner[k] = joined;
+            if (by_reachability) w = reachability(w, core_of[added], core_of[i]);
+            if (before(w, added, lightest[k], inner[k])) lightest[k] = w, inner[k] = added;
             Candidate mine = candidate(lightest[k], ends_of(i, inner[k]));
             bool is_less = mine.high != best.high ? mine.high < best.high
                          : mine.low != best.low   ? mine.low < best.low
@@ -140,13 +140,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) grow_trees(
             best = least_in_warp(best);
         }
         int low = best.ends >> 16, high = (best.ends & 0xffff) >> 1;
-        joined = best.ends & 1 ? high : low;
-        if (joined % TEAM != t) continue;
+        added = best.ends & 1 ? high : low;
+        if (added % TEAM != t) continue;
         long long at = begin[g] + edge;
         src[at] = number_of[low], dst[at] = number_of[high];
 #pragma unroll
         for (int k = 0; k < ROWS_A_THREAD; k++) {
-            if (k != joined / TEAM) continue;
+            if (k != added / TEAM) continue;
             weight[at] = lightest[k];
             outside &= ~(1u << k);
         }

@@ -129,7 +129,7 @@ class Growth:
     edges: int  # the number of edges taken
     rounds: int
     certified: int  # how many times, over all rounds, a component chose a certain edge
-    components: int  # how many remain; the forest holds the proposals of a last round that was not merged
+    components: int  # how many remain; the forest holds the proposals of a last round that connected none
 
 
 def estimate(problem: Problem, chosen: Search | None = None) -> MemoryEstimate:
@@ -243,7 +243,7 @@ def connect_forest(
         own, upper = forest.component, forest.best_weight[forest.component[rows]]
         if is_bounded:
             upper = device.xp.minimum(upper, max_weight)
-        task = SearchTask(rows, 1, own, own, upper, per_group_minimum=True, core=lists.core, may_give_up=may_give_up)
+        task = SearchTask(rows, 1, own, own, upper, only_minima=True, core=lists.core, may_give_up=may_give_up)
         result = search.find(task)
         report.count("connect", rows_searched=rows.size)
         kernels(device).record_search(forest, rows, result)

@@ -57,7 +57,7 @@ from rapids_slink.neighbors.choose import few_points, is_searched_by_tree, may_h
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.filter import kernels as filter_kernels
 from rapids_slink.neighbors.rows import Copies, find_repeats, require_common_features, undefined_for_zeros, zero_rows
-from rapids_slink.neighbors.task import BLOCK, NeighborLists, by_mutual_reachability, core_places, row_blocks
+from rapids_slink.neighbors.task import BLOCK_VALUES, NeighborLists, by_mutual_reachability, core_places, row_blocks
 from rapids_slink.ordering import sort_in_place, stable_order
 from rapids_slink.points.check import FEW_VALUES
 from rapids_slink.points.keys import Groups
@@ -177,7 +177,7 @@ def estimate_pairs(problem: Problem) -> MemoryEstimate:
     n, d, metric, device = problem.n, problem.d, problem.metric, problem.device
     min_samples = problem.settings.min_samples
     others = (metric.rows.row_bytes(problem.n_features) + TREE_BYTES[device.name]) * n
-    others += 8 * min(n * n, workers(device) * max(n, BLOCK)) if min_samples > 1 else 0
+    others += 8 * min(n * n, workers(device) * max(n, BLOCK_VALUES)) if min_samples > 1 else 0
     if metric is PRECOMPUTED:
         return MemoryEstimate(others)
     if stores_distances(d, metric, min_samples, device, problem.is_compact):
@@ -273,14 +273,14 @@ def cores_by_partition(matrix: Array, min_samples: int, device: Device) -> Array
 REPEAT_BYTES = 80
 
 
-def join_copies(copies: Copies, tree: PreallocatedFrame, own: Array, device: Device) -> PreallocatedFrame | None:
+def connect_copies(copies: Copies, tree: PreallocatedFrame, own: Array, device: Device) -> PreallocatedFrame | None:
     """Return the tree of all rows, in the total order; None if a row with copies has a pair lighter than theirs.
 
     `tree` is the tree or forest of the distinct rows, by their numbers, and `own`, (m,) float64, the weight between the
     copies of each.
     """
     whole = PreallocatedFrame.empty(device, copies.repeated + tree.columns["weight"].size, EDGE_TYPES)
-    is_lighter, is_sorted = kernels(device).join_copies(copies, own, tree.columns, whole.columns)
+    is_lighter, is_sorted = kernels(device).connect_copies(copies, own, tree.columns, whole.columns)
     if is_lighter:
         return None
     if not is_sorted:
@@ -314,7 +314,7 @@ def prepare_repeats(inputs: TreeInput) -> Prepared | None:
             return None
         with report.stage("spanning_tree", device):
             own = exact_kernels(device).pair_distances(rows, repeats.first, repeats.first, problem.metric)
-            edges = join_copies(repeats, tree[0], own, device)
+            edges = connect_copies(repeats, tree[0], own, device)
         return None if edges is None else (edges, tree[1])
 
     copy = repeats.first.size * problem.d * rows.dtype.itemsize
@@ -339,7 +339,7 @@ def tree_at_cores(repeats: Copies, distinct: TreeInput, listed: NeighborLists) -
         del listed
     tree, components = lists.connected(distinct, by_cores)
     with report.stage("spanning_tree", device):
-        edges = join_copies(repeats, tree, core, device)
+        edges = connect_copies(repeats, tree, core, device)
     return None if edges is None else (edges, components)
 
 
@@ -618,7 +618,7 @@ def _sources(problem: Problem) -> Iterator[Ahead]:
 
 
 def _sources_of_copies(metric: Metric, rows: Array) -> tuple[Ahead, ...]:
-    """Return what joins copies of rows to the tree of the distinct ones, beside what makes that."""
+    """Return the sources that connect copies of rows to the tree of the distinct ones, beside that tree's own."""
     formula = metric.bit_options if rows.dtype == "uint64" else metric.cuda_options
     return ("neighbors/exact/pair_distances.cu", value_option(rows.dtype), *formula), ("spanning_tree/copies.cu",)
 

@@ -101,7 +101,7 @@ def tasks(n):
     yield SearchTask(rows, 5, rows, rows, upper=bounds)
     yield SearchTask(rows, 5, rows, rows, part_lists=parts)
     yield SearchTask(rows, 5, rows, rows, bounds_by_lists=lambda ids, weights: bounds)
-    yield SearchTask(rows[: n // 2], 1, rows % 7, rows % 7, upper=bounds[: n // 2], per_group_minimum=True)
+    yield SearchTask(rows[: n // 2], 1, rows % 7, rows % 7, upper=bounds[: n // 2], only_minima=True)
     yield SearchTask(rows, 5, rows, rows, core=xp.array(np.random.default_rng(0).random(n)))
 
 

@@ -87,7 +87,7 @@ def rerank(
     core: Array = None,
     places: Array = None,
 ) -> None:
-    """Merge the candidates of m queries, `rows`, with surrogate distances of at most `upper` into their lists.
+    """Insert the candidates of m queries, `rows`, with surrogate distances of at most `upper` into their lists.
 
     `upper`, (m,) float64, is tightened to the last entries of the lists that are full, and ``top.overflowed`` is set
     for rows that lost candidates. `groups` is not used: the filter has left out candidates of the row's exclusion id.
@@ -141,7 +141,7 @@ def _lists_by_sorting(
 def scan_each_pair(
     points: Array, metric: Metric, top: TopLists, upper: Array, progress: Progress | None = None
 ) -> None:
-    """Merge the others with surrogate distances of at most `upper`, which is tightened, into each point's empty list.
+    """Insert the others with surrogate distances of at most `upper`, which is tightened, into each point's empty list.
 
     Each distance is computed once, for both its points. Blocks of points meet in rounds. In a round a block has one
     partner, so one thread writes a list.
@@ -471,7 +471,7 @@ def fill_rows(formula, values, ids, begin, end, tile, matrix):
 def _rerank(
     formula, queries, points, rows, places, candidate, count, core, upper, ids, weights, overflowed, tile
 ):  # fmt: skip
-    """Merge candidates into their rows' lists, as `rerank` says; those of many rows are weighed together."""
+    """Insert candidates into their rows' lists, as `rerank` says; those of many rows are weighed together."""
     capacity, size = candidate.shape[1], 0
     near, own, place = np.empty(POINTS, np.int32), np.empty(POINTS, np.int32), np.empty(POINTS, np.int32)
     distance = np.empty(POINTS)

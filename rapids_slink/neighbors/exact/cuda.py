@@ -22,7 +22,7 @@ from rapids_slink.runtime.cuda import (
 )
 from rapids_slink.runtime.device import Array
 
-MAX_LIST = 2000  # with features and what waits to be merged into it, this fits into shared memory on every GPU
+MAX_LIST = 2000  # with features and what waits to be inserted into it, this fits into shared memory on every GPU
 
 ROWS = "neighbors/rows.cu"
 RERANK, PAIR_DISTANCES, LISTS, REACHABILITY, ALL_DISTANCES = (
@@ -70,14 +70,14 @@ def rerank(
     more_than: int = 0,
     square_bound: Any = None,
 ) -> None:
-    """Merge the candidates of some rows into their lists; see `exact.cpu.rerank`.
+    """Insert the candidates of some rows into their lists; see `exact.cpu.rerank`.
 
     `groups` are the rows' and the points', if there are any: candidates of a row's own group are passed over. Rows
     with at most `more_than` candidates are left as they are; the buffers of the others are emptied. With a
     `square_bound`, a `SquareBound`, upper bounds take the place of the candidates' weights.
     """
     rows_a_warp = WARP if more_than else SEVERAL if rows.size >= MANY_ROWS else 1
-    _merge(
+    _launch_rerank(
         exact, rows, candidates, groups, upper, top, core, rows_a_warp=rows_a_warp, more_than=more_than,
         square_bound=square_bound,
     )  # fmt: skip
@@ -91,7 +91,7 @@ def scan(exact: ExactPoints, rows: Array, groups: Groups, upper: Array, k: int, 
         return lists_by_sorting(distance, rows, groups, upper, k, core)
     parts = int(max(1, min(8192 // max(m, 1), n // (WARP * k), 256)))
     part_lists = empty_lists(m * parts, k)
-    _merge(exact, rows, None, groups, upper, part_lists, core, parts=parts)
+    _launch_rerank(exact, rows, None, groups, upper, part_lists, core, parts=parts)
     top = empty_lists(m, k)
     candidates = Candidates(part_lists.ids.reshape(m, parts * k), cp.full(m, parts * k, cp.int32))
     rerank(exact, rows, candidates, None, upper.copy(), top, core)
@@ -102,7 +102,7 @@ def scan(exact: ExactPoints, rows: Array, groups: Groups, upper: Array, k: int, 
 NO_BOUND = c_struct(*[0.0] * 5)
 
 
-def _merge(
+def _launch_rerank(
     exact: ExactPoints,
     rows: Array,
     candidates: Candidates | None,

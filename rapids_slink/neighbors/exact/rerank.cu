@@ -6,7 +6,7 @@
 #define MEASURED 0
 #endif
 
-// Merges row i's candidates, as far as they are at most upper[i], into its list (top_ids, top_weights). They are ids or,
+// Inserts row i's candidates, as far as they are at most upper[i], into its list (top_ids, top_weights). They are ids or,
 // if `order` is given, positions in it. Those of the row's own group are passed over, if there are groups. If points have core
 // distances, a candidate weighs its mutual reachability, which is no less than its core distance. Then upper[i] is tightened to
 // the weight of a full list's last entry, overflowed[i] is set if there were more candidates than `capacity`, and count[i] is

@@ -17,7 +17,7 @@ __device__ __forceinline__ void exchange_entries(double* w, int* id, int size, i
     }
 }
 
-// The most entries that wait to be merged into a list of `size`.
+// The most entries that wait to be inserted into a list of `size`.
 __device__ __forceinline__ int waiting_room(int size) { return max(2 * WARP, size / 2); }
 
 // A warp's sorted list of k entries. Up to 32 are in registers, one a lane. A longer one is in shared memory: `size` entries, a
@@ -55,15 +55,15 @@ struct TopK {
         wanted = wanted && comes_before;
         unsigned votes = __ballot_sync(ALL_LANES, wanted);
         if (!votes) return;
-        if (few()) return merge(wanted ? weight : 1.0 / 0.0, wanted ? candidate : EMPTY_ID);
+        if (few()) return insert(wanted ? weight : 1.0 / 0.0, wanted ? candidate : EMPTY_ID);
         int slot = size + waiting + __popc(votes & ((1u << threadIdx.x % WARP) - 1));
         if (wanted) w[slot] = weight, id[slot] = candidate;
         waiting += __popc(votes);
         __syncwarp();
         if (waiting + WARP > waiting_room(size)) finish();
     }
-    // Merges one entry a lane into a list of 32: the entries are sorted downwards, and the lesser of each two stay and are sorted.
-    __device__ void merge(double weight, int candidate) {
+    // Inserts one entry a lane into a list of 32: the entries are sorted downwards, and the lesser of each two stay and are sorted.
+    __device__ void insert(double weight, int candidate) {
         int lane = threadIdx.x % WARP;
 #pragma unroll
         for (int block = 2; block <= WARP; block *= 2)
@@ -74,7 +74,7 @@ struct TopK {
 #pragma unroll
         for (int offset = WARP / 2; offset; offset /= 2) exchange(own_w, own_id, offset, (lane & offset) == 0);
     }
-    // Merges what waits, in the same way: if fewer entries wait than the list has, its end alone is compared.
+    // Inserts what waits, in the same way: if fewer entries wait than the list has, its end alone is compared.
     __device__ void finish() {
         if (!waiting) return;
         int lane = threadIdx.x % WARP, used = 2;

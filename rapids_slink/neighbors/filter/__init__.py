@@ -74,7 +74,7 @@ from rapids_slink.metrics import EPSILON, EUCLIDEAN, Metric
 from rapids_slink.neighbors.exact import Candidates, ExactPoints, Groups, same_candidates
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.rows import product_form
-from rapids_slink.neighbors.task import BLOCK, SearchTask, equal_slices, inverse
+from rapids_slink.neighbors.task import BLOCK_VALUES, SearchTask, equal_slices, inverse
 from rapids_slink.runtime.device import Array, Device, half, share_true, to_host
 
 #: The kernels of a device, in `cpu` or `cuda`.
@@ -368,8 +368,8 @@ class PrincipalAxes:
 
 
 def sample_stride(n: int, d: int, rows: int) -> int:
-    """Return how far apart the rows of a sample are, of n rows with up to `BLOCK` values in all."""
-    return max(1, n // min(rows, max(1, BLOCK // d)))
+    """Return how far apart the rows of a sample are, of n rows with up to `BLOCK_VALUES` values in all."""
+    return max(1, n // min(rows, max(1, BLOCK_VALUES // d)))
 
 
 def choose_filter(

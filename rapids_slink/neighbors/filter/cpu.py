@@ -26,7 +26,7 @@ from rapids_slink.neighbors.filter import (
     shrink_factor,
 )
 from rapids_slink.neighbors.task import (
-    BLOCK,
+    BLOCK_VALUES,
     SearchState,
     SearchTask,
     equal_slices,
@@ -171,7 +171,7 @@ class ProjectedFilter(BlasFilter):
             if first:
                 longer[rows] = parts[-1].y
 
-        for_each_chunk(self.device, put, row_blocks(n, values.shape[1], BLOCK // workers(self.device)))
+        for_each_chunk(self.device, put, row_blocks(n, values.shape[1], BLOCK_VALUES // workers(self.device)))
         return QuantizedPoints(y, half_norm, error, ids, longer)
 
 

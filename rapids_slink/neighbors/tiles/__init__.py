@@ -352,7 +352,7 @@ class TileSearch(ListSearch):
             return self.slots
         rows, begins, cells = self.kernels.rows_by_cells(
             task.rows, index, self.slot_of, self.slots.cell_of_tile, self.first_tile,
-            task.row_group if task.per_group_minimum else None, self.cell_size, MIN_GROUP,
+            task.row_group if task.only_minima else None, self.cell_size, MIN_GROUP,
         )  # fmt: skip
         return Slots.of(rows, begins, self.device, cells, self.slots.cells)
 
@@ -460,7 +460,7 @@ class TileSearch(ListSearch):
         pairs, formed = slots.cell_of_block.size * len(self.tiles.boxes), listed.lengths.sum()
         if task.may_give_up and formed >= (0 if forced().connect == "late" else CONNECTING_SHARE * pairs):
             raise ManyTilesError
-        stage = "connect" if task.per_group_minimum else "neighbors"
+        stage = "connect" if task.only_minima else "neighbors"
         self.report.count(stage, tile_pairs=pairs, tile_pairs_formed=formed)
         growth = GROWTH if minima is None else GROWTH_OF_MINIMA
         lists = look(listed, geometric_slices(FIRST_BAND, listed.longest, growth))
@@ -476,7 +476,7 @@ class TileSearch(ListSearch):
         task: SearchTask,
         for_bounds: bool = False,
     ) -> None:
-        """Merge candidates into the lists of rows, and tighten their bounds, by their components' `minima` if given.
+        """Insert candidates into the lists of rows, and tighten their bounds, by their components' `minima` if given.
 
         If `for_bounds`, lists may hold upper bounds of the candidates' weights, since only the rows' bounds are wanted.
         """

@@ -339,16 +339,16 @@ def rerank(
 ) -> None:
     """Do what `exact.cpu.rerank` does, in all threads, each of which has some of the rows."""
 
-    def merge(at: slice) -> None:
+    def insert(at: slice) -> None:
         lists = TopLists(top.ids[at], top.weights[at], top.overflowed[at])
         some = Candidates(candidates.ids[at], candidates.count[at])
         rerank_some(exact, rows[at], some, groups, upper[at], lists, core)
 
-    for_each_chunk(CPU, merge, row_blocks(rows.size, 1, RERANKED))
+    for_each_chunk(CPU, insert, row_blocks(rows.size, 1, RERANKED))
 
 
 def bound_rows(exact: ExactPoints, _points: Array, _unit: float, *more: Any) -> None:
-    """Merge the weights of candidates, or upper bounds of them, into the lists of rows, and tighten their bounds.
+    """Insert the weights of candidates, or upper bounds of them, into the lists of rows, and tighten their bounds.
 
     The further arguments are those of `rerank`. A CPU takes exact distances. A GPU reads the points of products, and
     the unit of places.

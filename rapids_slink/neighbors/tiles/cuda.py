@@ -293,7 +293,7 @@ def sample_lists(lists: Lists, points: Array, rows: Rows, point_group: Array, id
 
 
 def bound_rows(exact: ExactPoints, points: Array, unit: float, *more: Any) -> None:
-    """Merge upper bounds of candidates' weights into the lists of rows, and tighten their bounds.
+    """Insert upper bounds of candidates' weights into the lists of rows, and tighten their bounds.
 
     See `tiles.cpu.bound_rows`. Distances are computed in float32, from differences times a power of two, `unit`, and
     are rounded up.

@@ -5,17 +5,17 @@
 
 **The forest of a list of edges** is found by Borůvka's algorithm on a worklist that shrinks.
 
-    columns ──collect──▶ worklist ──merge──contract──▶ worklist ──▶ … ──▶ nothing left
+    columns ──collect──▶ worklist ──connect──contract──▶ worklist ──▶ … ──▶ nothing left
 
 - Edges are ordered by (weight, row). All differ, so the forest is unique, and every device returns it. A weight is
   compared as its *key*, the unsigned integer of its width that has its order; -0.0 equals 0.0. Inverted keys give the
   maximum spanning forest.
 - Every edge of the worklist names the two components that it connects by their roots, and is offered to both.
-- Merge: each component takes its best edge and points at the component across. If two chose the same edge, the smaller
-  stays a root. Then every pointer is moved on to its root. A component without an edge is complete and not visited
-  again.
+- Connect: each component takes its best edge and points at the component across. If two chose the same edge, the
+  smaller stays a root. Then every pointer is moved on to its root. A component without an edge is complete and not
+  visited again.
 - Contract: the ends of the edges become roots again, and edges within one component are dropped.
-- In a dense graph nearly all edges lie within a component once the lightest are merged. So the rounds run first on
+- In a dense graph nearly all edges lie within a component once the lightest are taken. So the rounds run first on
     about `LIGHT_EDGES` lightest edges per node, found by a sample, and then on the other edges that still connect two
   components. The result does not depend on where the edges are divided.
 
@@ -386,9 +386,9 @@ def forest_of_edges(edges: EdgeList, min_samples: int, device: Device, row_weigh
     each row counts for.
     """
     xp, n = device.xp, edges.n_nodes
-    joins = (edges.src != edges.dst) & (edges.weight < xp.inf)
-    weight = edges.weight[joins].astype("float64")
-    code = edge_codes(edges.src[joins], edges.dst[joins], xp)
+    connects = (edges.src != edges.dst) & (edges.weight < xp.inf)
+    weight = edges.weight[connects].astype("float64")
+    code = edge_codes(edges.src[connects], edges.dst[connects], xp)
     order = stable_order(weight, xp)
     order = order[stable_order(code[order], xp)]
     code, weight = code[order], weight[order]

@@ -46,7 +46,7 @@ from rapids_slink.neighbors.filter import (
     shrink_factor,
     sure_radius,
 )
-from rapids_slink.neighbors.task import BLOCK, equal_slices
+from rapids_slink.neighbors.task import BLOCK_VALUES, equal_slices
 from rapids_slink.runtime.cuda import (
     WARP,
     c_struct,
@@ -457,7 +457,7 @@ class Projected(Int8):
     def encode(self, values: Array, rows: Array, size: int) -> QuantizedPoints:
         """Return the image of some rows, filled up to `size` rows."""
         image, tile_bytes = self._empty(size), self.atoms * ATOM_BYTES
-        tiles = -(-max(BLOCK // values.shape[1], -(-size // MAX_PARTS)) // TILE)
+        tiles = -(-max(BLOCK_VALUES // values.shape[1], -(-size // MAX_PARTS)) // TILE)
         for part in equal_slices(slice(0, size), tiles * TILE):
             first, own = part.start, rows[part]
             rest = QuantizedPoints(image.y[first * tile_bytes :], image.half_norm[first:], image.error[first:])

@@ -153,7 +153,7 @@ class ImageFilter(TileFilter):
 
         In that case one more candidate is cheaper than to look up the exclusion id of every survivor.
         """
-        return (groups[0], groups[1][self.order]) if task.per_group_minimum else (None, None)
+        return (groups[0], groups[1][self.order]) if task.only_minima else (None, None)
 
     def candidates(
         self, rows: Any, band: slice, bound: Any, groups: Groups, task: SearchTask, capacity: int | None = None
@@ -530,7 +530,7 @@ class CountFilter(ImageFilter):
 
     def seed(self, task: SearchTask, rows: Array, bound: Array, most_rows: int) -> None:
         """Tighten the rows' bounds by their distances to a sample of points."""
-        size = max(SEED_POINTS[task.per_group_minimum], 8 * task.k)
+        size = max(SEED_POINTS[task.only_minima], 8 * task.k)
         self.seed_by_distances(task, rows, bound, self.order[:: max(1, self.order.size // size)][:size])
 
     def tighten(self, survivors: Survivors, bound: Array, k: int, last: bool) -> None:
