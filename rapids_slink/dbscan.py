@@ -424,8 +424,8 @@ def _pairs_of_groups(points: Points, groups: Groups, task: PairTask, max_pairs: 
     is_large = ~takes_all_pairs(groups.sizes * (groups.sizes / 2), device)
     number, starts = groups.number[order], device.asarray(groups.starts)
     position = xp.flatnonzero(~device.asarray(is_large)[number])
-    for owner, place in pairs_of_ranges(position + 1, starts[number[position] + 1] - position - 1, device):
-        src, dst = order[position[owner]], order[place]
+    for owner, member in pairs_of_ranges(position + 1, starts[number[position] + 1] - position - 1, device):
+        src, dst = order[position[owner]], order[member]
         weight = kernels(device).pair_distances(rows, src, dst, metric)
         if limit.decides:
             kept = weight <= limit.surrogate

@@ -333,9 +333,9 @@ def constrained_forest(edges: EdgeList, marks: Marks, device: Device) -> tuple[A
 def merge_unless_marked(src: np.ndarray, dst: np.ndarray, n: int, marks: Marks) -> tuple[np.ndarray, int]:
     """Return the positions of the edges among n nodes that merge clusters, in this order, and how many are refused."""
     size = marks.node.size
-    place = np.int32 if size < 2**31 else np.int64
-    first, last, following = (np.full(length, -1, place) for length in (n, n, size))
-    parent, count = np.arange(n, dtype=np.int32), np.zeros(n, place)
+    index_type = np.int32 if size < 2**31 else np.int64
+    first, last, following = (np.full(length, -1, index_type) for length in (n, n, size))
+    parent, count = np.arange(n, dtype=np.int32), np.zeros(n, index_type)
     merging = np.empty(min(max(n - 1, 0), src.size), np.int64)
     merged, refused = _merge(src, dst, marks.node, marks.mark, first, last, count, following, parent, merging)
     return merging[:merged], int(refused)

@@ -246,7 +246,8 @@ def approximate_predict(X: Any, model: Density, device: Device, report: Report) 
     """Return new rows' labels, probabilities and anchors; see `HDBSCAN.approximate_predict`."""
     with report.stage("predict", device):
         points, _, anchor, rate = model.anchors(X, device)
-        cluster = _place(model.tree.parent, model.tree.birth, model.tree.cluster, model.tree.departure, anchor, rate)
+        tree = model.tree
+        cluster = _clusters_around(tree.parent, tree.birth, tree.cluster, tree.departure, anchor, rate)
         label = model.label[cluster]
         largest = np.where(label < 0, np.inf, model.largest[model.selected[label]] if model.selected.size else np.inf)
         probability = np.where(label < 0, 0.0, 1.0)
@@ -384,14 +385,14 @@ def relative_validity(labels: np.ndarray, src: np.ndarray, dst: np.ndarray, weig
 
 
 @njit(nogil=True, cache=True)
-def _place(parent: Any, birth: Any, cluster: Any, departure: Any, anchor: Any, rate: Any) -> Any:
+def _clusters_around(parent: Any, birth: Any, cluster: Any, departure: Any, anchor: Any, rate: Any) -> Any:
     """Return each new row's cluster: that of its anchor, or the first around that which was born below the row's λ."""
-    place = cluster[anchor]
+    around = cluster[anchor]
     for i in range(anchor.size):
         if departure[anchor[i]] > rate[i]:
-            while place[i] > 0 and birth[place[i]] >= rate[i]:
-                place[i] = parent[place[i]]
-    return place
+            while around[i] > 0 and birth[around[i]] >= rate[i]:
+                around[i] = parent[around[i]]
+    return around
 
 
 @njit(nogil=True, cache=True)

@@ -311,10 +311,10 @@ def lists_in_block(
     ids, (weights, length) = xp.full((number.size, k), -1, "int32"), xp.full((2, number.size, k), xp.inf)
     if m is not None or n > 1:
         result = prepare_search(prepared, device, Report(), queries=prepared_queries, metric=metric).find(task)
-        at, place = xp.nonzero(result.ids >= 0)
-        dst, weight = result.ids[at, place], result.weights[at, place]
-        ids[at, place], weights[at, place] = dst + start, weight
-        length[at, place] = distances(metric, weight, (at, dst), (queries, rows), device)
+        at, column = xp.nonzero(result.ids >= 0)
+        dst, weight = result.ids[at, column], result.weights[at, column]
+        ids[at, column], weights[at, column] = dst + start, weight
+        length[at, column] = distances(metric, weight, (at, dst), (queries, rows), device)
     return ids, weights, length
 
 
@@ -434,10 +434,10 @@ def _number_groups(tables: list[dict[str, Any]], starts: list[int], meetings: in
     """
     frames = [table["keys"] for table in tables]
     groups, lengths = numbered(one_frame(frames), CPU), list(map(len, frames))
-    number, places = groups.number, groups.sizes
+    number = groups.number
     sizes = np.bincount(number, weights=np.concatenate([table["sizes"] for table in tables]))
     first = np.concatenate([table["first"] + start for table, start in zip(tables, starts, strict=True)])[groups.first]
-    meeting = np.where(places > 1, np.arange(len(groups)) % meetings, -1)
+    meeting = np.where(groups.sizes > 1, np.arange(len(groups)) % meetings, -1)
     numbers = np.split(number, np.cumsum(lengths)[:-1])
     rows = sizes.astype(np.int64)
     meetings_of_rows = [np.unique(meeting[part]).tolist() for part in numbers]
@@ -452,17 +452,17 @@ def _trees_of_partitions(
 ) -> list[Any]:
     """Return the tasks of all trees: of each partition's groups that stay, and of those of each meeting."""
     together: dict[tuple[int, int], list[Any]] = {}
-    for place, (p, read, i, holder) in enumerate(_filled_partitions(points)):
-        for at in meetings[place]:
+    for position, (p, read, i, holder) in enumerate(_filled_partitions(points)):
+        for at in meetings[position]:
             through_host = at >= 0 and run.copies_through_host(settings)
             piece = run.task(
-                "group-rows", _rows_that_meet, read, i, tables[place], groups, place, at, through_host, index=(p, at),
-                worker=holder,
+                "group-rows", _rows_that_meet, read, i, tables[position], groups, position, at, through_host,
+                index=(p, at), worker=holder,
             )  # fmt: skip
             together.setdefault((at, p if at < 0 else -1), []).append(piece)
     return [
-        run.task("trees", _trees_of_groups, settings, pieces, points.dtype, index=place)
-        for place, pieces in sorted(together.items())
+        run.task("trees", _trees_of_groups, settings, pieces, points.dtype, index=meeting)
+        for meeting, pieces in sorted(together.items())
     ]
 
 
@@ -471,16 +471,16 @@ def _rows_that_meet(
     i: int,
     table: tuple[Any, Any],
     groups: dict[str, Any],
-    place: int,
+    position: int,
     at: int,
     through_host: bool,
 ) -> tuple[Any, np.ndarray, np.ndarray]:
     """Return the values, groups and numbers of a partition's rows that go to meeting `at`, or that stay if it is -1."""
-    group = groups["numbers"][place][table[0]]
+    group = groups["numbers"][position][table[0]]
     rows = np.flatnonzero(groups["meeting"][group] == at)
     values = read["values"][i]
     values = values if rows.size == len(values) else values[rows]
-    numbers = (groups["starts"][place] + rows).astype(np.int32)
+    numbers = (groups["starts"][position] + rows).astype(np.int32)
     return to_host(values) if through_host else values, group[rows], numbers
 
 

@@ -285,9 +285,9 @@ def _hash_strings(codes, starts, first, seed, hashes):
     salt = mixed(seed)
     for k in range(hashes.size):
         total = ZERO
-        for place in range(starts[first + k + 1] - starts[first + k]):
-            character = np.uint64(codes[starts[first + k] + place] + 1)
-            total += mixed((np.uint64(place) << np.uint64(32) | character) + salt)
+        for position in range(starts[first + k + 1] - starts[first + k]):
+            character = np.uint64(codes[starts[first + k] + position] + 1)
+            total += mixed((np.uint64(position) << np.uint64(32) | character) + salt)
         hashes[k] = total
 
 
@@ -347,8 +347,8 @@ def _mask(codes, starts, first_row, deleted, first, item, key):
                 power_of_j = power
                 for j in range(i + 1, end):
                     power_of_j *= R
-                    places = np.uint64(i - begin) << np.uint64(40) | np.uint64(j - begin) << np.uint64(20)
-                    item[at], key[at] = row, (without - np.uint64(codes[j] + 1) * power_of_j) ^ places
+                    positions = np.uint64(i - begin) << np.uint64(40) | np.uint64(j - begin) << np.uint64(20)
+                    item[at], key[at] = row, (without - np.uint64(codes[j] + 1) * power_of_j) ^ positions
                     at += 1
             power *= R
 
@@ -419,7 +419,7 @@ def _put_bits(starts, elements, width, fit, first, last, words, ones):
 
 
 @njit(nogil=True, cache=True)
-def _place(values, value, begin, end):
+def _position(values, value, begin, end):
     """Return the position of the first of ascending values that is not below a value."""
     while begin < end:
         middle = (begin + end) // 2
@@ -454,7 +454,7 @@ def _count_common(starts, elements, _values, src, dst, _d, first, last, common):
         count = 0
         if is_short:
             for e in range(i, i_end):
-                j = _place(elements, elements[e], j, j_end)
+                j = _position(elements, elements[e], j, j_end)
                 count += j < j_end and elements[j] == elements[e]
             common[p] = count
             continue
@@ -473,7 +473,7 @@ def _count_common_of_rows(starts, number, column_starts, holders, rows, first, c
     for i in range(rows.size):
         for e in range(starts[rows[i]], starts[rows[i] + 1]):
             begin, last = column_starts[number[e]], column_starts[number[e] + 1]
-            for h in range(_place(holders, first, begin, last), _place(holders, end, begin, last)):
+            for h in range(_position(holders, first, begin, last), _position(holders, end, begin, last)):
                 common[i, holders[h] - first] += 1
 
 
@@ -536,7 +536,7 @@ def _dot_products(starts, columns, values, src, dst, d, first, last, out):
         even, odd, lone = 0.0, 0.0, 0.0
         while i < i_end and j < j_end:
             if is_short:
-                j = _place(columns, columns[i], j, j_end)
+                j = _position(columns, columns[i], j, j_end)
                 if j == j_end:
                     break
             a, b = columns[i], columns[j]
@@ -567,7 +567,7 @@ def _dot_products_of_rows(
             a, x = columns[e], np.float64(values[e])
             total = odd[i] if a & 1 else lone[i] if a == d - 1 else even[i]
             begin, end = column_starts[number[e]], column_starts[number[e] + 1]
-            for h in range(_place(holders, first, begin, end), _place(holders, last_row, begin, end)):
+            for h in range(_position(holders, first, begin, end), _position(holders, last_row, begin, end)):
                 total[holders[h] - first] += x * np.float64(held[h])
 
 

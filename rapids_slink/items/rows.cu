@@ -14,7 +14,7 @@ constexpr int THREADS = 256, WARPS = THREADS / WARP;
 constexpr int COUNTED = 512, SUMMED = 384;  // rows of a warp, whose counts or sums are in shared memory
 
 // The position of the first of ascending numbers that is not below a number.
-template <class T> __device__ long long place_of(T number, const T* __restrict__ numbers, long long begin, long long end) {
+template <class T> __device__ long long position_of(T number, const T* __restrict__ numbers, long long begin, long long end) {
     while (begin < end) {
         long long middle = (begin + end) / 2;
         if (numbers[middle] < number) begin = middle + 1;
@@ -83,8 +83,8 @@ extern "C" __global__ void count_common(
     long long smaller = is_larger ? b : a, larger = is_larger ? a : b, end = starts[larger + 1];
     int lane = threadIdx.x % WARP, count = 0;
     for (long long e = starts[smaller] + lane; e < starts[smaller + 1]; e += WARP) {
-        long long place = place_of(columns[e], columns, starts[larger], end);
-        count += place < end && columns[place] == columns[e];
+        long long position = position_of(columns[e], columns, starts[larger], end);
+        count += position < end && columns[position] == columns[e];
     }
     count = warp_sum(count);
     if (lane == 0) common[p] = count;
@@ -144,8 +144,8 @@ __device__ __forceinline__ void each_column(
         long long begin = 0, end = 0;
         if (e + lane < row_end) {
             int number = numbers[e + lane];
-            begin = place_of(first, holders, begins[number], begins[number + 1]);
-            end = place_of(last, holders, begin, begins[number + 1]);
+            begin = position_of(first, holders, begins[number], begins[number + 1]);
+            end = position_of(last, holders, begin, begins[number + 1]);
         }
         for (unsigned lanes = __ballot_sync(ALL_LANES, begin < end); lanes; lanes &= lanes - 1) {
             int next = __ffs(lanes) - 1;

@@ -652,8 +652,8 @@ class SparseRows(StoredRows):
         value = xp.where(at < n_heavy, value, value * value)
         for block in row_blocks(n, n_axes, BLOCK_VALUES):
             own = slice(int(self.starts[block.start]), int(self.starts[block.stop]))
-            place, size = (row[own] - block.start) * n_axes + at[own], (block.stop - block.start) * n_axes
-            sums = xp.bincount(place, weights=value[own], minlength=size).reshape(-1, n_axes)
+            entry, size = (row[own] - block.start) * n_axes + at[own], (block.stop - block.start) * n_axes
+            sums = xp.bincount(entry, weights=value[own], minlength=size).reshape(-1, n_axes)
             sums[:, n_heavy:] = xp.sqrt(sums[:, n_heavy:])
             out[block] = sums
         return out

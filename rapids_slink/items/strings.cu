@@ -134,11 +134,11 @@ extern "C" __global__ void mask_characters(const int* __restrict__ codes, const 
     int masked = (int)min((long long)deleted, end - begin);
     if (!masked) item[at] = (int)row, key[at] = whole;
     for (long long i = begin; masked && i < end; i++, power *= FACTOR) {
-        u64 without = whole - (u64)(codes[i] + 1) * power, of_j = power, place = (u64)(i - begin) << 40;
-        if (masked == 1) item[at] = (int)row, key[at++] = without ^ place;
+        u64 without = whole - (u64)(codes[i] + 1) * power, of_j = power, position = (u64)(i - begin) << 40;
+        if (masked == 1) item[at] = (int)row, key[at++] = without ^ position;
         for (long long j = i + 1; masked > 1 && j < end; j++) {
             of_j *= FACTOR;
-            item[at] = (int)row, key[at++] = (without - (u64)(codes[j] + 1) * of_j) ^ (place | (u64)(j - begin) << 20);
+            item[at] = (int)row, key[at++] = (without - (u64)(codes[j] + 1) * of_j) ^ (position | (u64)(j - begin) << 20);
         }
     }
 }

@@ -26,13 +26,13 @@ extern "C" __global__ void morton_codes(
     unsigned long long* __restrict__ codes) {
     long long i = thread_index();
     if (i >= n) return;
-    unsigned long long cell[FEATURES], code = 0;
+    unsigned long long on_grid[FEATURES], code = 0;
     for (int f = 0; f < FEATURES; f++) {
-        double place = (widen(values[i * FEATURES + f]) - box[f]) / (-box[FEATURES + f] - box[f]);  // NaN where none is wide
-        cell[f] = (unsigned long long)(fmin(fmax(place, 0.0), 1.0) * (double)((1ll << bits) - 1));
+        double coordinate = (widen(values[i * FEATURES + f]) - box[f]) / (-box[FEATURES + f] - box[f]);  // NaN where none is wide
+        on_grid[f] = (unsigned long long)(fmin(fmax(coordinate, 0.0), 1.0) * (double)((1ll << bits) - 1));
     }
     for (int b = bits - 1; b >= 0; b--)
-        for (int f = 0; f < FEATURES; f++) code = code << 1 | (cell[f] >> b & 1);
+        for (int f = 0; f < FEATURES; f++) code = code << 1 | (on_grid[f] >> b & 1);
     codes[i] = code;
 }
 

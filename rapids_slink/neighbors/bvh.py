@@ -73,8 +73,8 @@ class BoxSearch(Search):
         self.launch("link", 2 * leaves, leaves, self.nodes)
         self.start = None  # the positions at which the queries start, if there are queries
         if queries is not None:
-            place = cp.searchsorted(codes[along], self._morton_codes(queries))
-            self.start = place.clip(max=n - 1).astype(cp.int32)
+            position = cp.searchsorted(codes[along], self._morton_codes(queries))
+            self.start = position.clip(max=n - 1).astype(cp.int32)
         self.core: Array = None  # the core distances of the last task that had any; for `cores` see `_cores`
         self.cores: tuple[Any, Any] = (None, None)
 

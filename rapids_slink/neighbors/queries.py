@@ -267,8 +267,8 @@ def _lists_within_groups(
 
     def keep_nearest(chunk: slice) -> None:
         rows, capacity = small_rows[chunk], int(their_sizes[chunk.start])
-        place = begins[together.query_group[rows]][:, None] + xp.arange(capacity)
-        ids = groups.order[xp.minimum(place, len(points) - 1)]
+        position = begins[together.query_group[rows]][:, None] + xp.arange(capacity)
+        ids = groups.order[xp.minimum(position, len(points) - 1)]
         count = device.asarray(their_sizes[chunk].astype(np.int32))
         top = kernels(device).empty_lists(rows.size, min(k, capacity))
         kernels(device).rerank(exact, rows, Candidates(ids, count), None, xp.full(rows.size, xp.inf), top)
@@ -446,8 +446,8 @@ class _Halves:
         lists = search.find(SearchTask(some, k, everyone, everyone, upper))
         ids, weights = lists.ids, lists.weights
         is_full = (ids[:, -1] >= 0) & (weights[:, -1] <= lists.upper) & (k < size - 1)
-        at, place = xp.nonzero((ids >= 0) & (ids < some[:, None]) & (weights < upper[:, None]))
-        row, other, weight = map(to_host, (some[at], ids[at, place], weights[at, place]))
+        at, column = xp.nonzero((ids >= 0) & (ids < some[:, None]) & (weights < upper[:, None]))
+        row, other, weight = map(to_host, (some[at], ids[at, column], weights[at, column]))
         row, other = row + np.int32(begin), other + np.int32(begin)
         _read_lists(
             asking, to_host(is_full), row, other, weight, self.group, self.leaders, self.asks, self.nearest, self.weight

@@ -34,10 +34,10 @@ extern "C" __global__ void hash_rows(
 
 constexpr int MOST_PROBES = 1024;  // entries of the table that a row is compared with
 
-// Enters n rows into a table of zeros with 2^(64 - shift) entries, and writes the place of each. An entry is one more than the first
-// of equal rows, in the end; before, it may be a later one. Sets `crowded` if a row finds no place. A warp a row.
+// Enters n rows into a table of zeros with 2^(64 - shift) entries, and writes the slot of each. An entry is one more than the first
+// of equal rows, in the end; before, it may be a later one. Sets `crowded` if a row finds no slot. A warp a row.
 extern "C" __global__ void enter_rows(
-    const VALUE* __restrict__ values, long long n, int d, int shift, unsigned* table, unsigned* __restrict__ place, int* crowded) {
+    const VALUE* __restrict__ values, long long n, int d, int shift, unsigned* table, unsigned* __restrict__ slot, int* crowded) {
     long long i = thread_index() / WARP;
     if (i >= n) return;
     const VALUE* x = values + i * d;
@@ -58,36 +58,36 @@ extern "C" __global__ void enter_rows(
         if (__any_sync(ALL_LANES, differs)) continue;
         if (lane == 0) {
             if (own < entry) atomicMin(table + at, own);
-            place[i] = at;
+            slot[i] = at;
         }
         return;
     }
-    if (lane == 0) *crowded = 1, place[i] = at;
+    if (lane == 0) *crowded = 1, slot[i] = at;
 }
 
 // Lists the first of equal rows, in no order.
 extern "C" __global__ void list_first(
-    long long n, const unsigned* __restrict__ table, const unsigned* __restrict__ place, int* __restrict__ first, int* count) {
+    long long n, const unsigned* __restrict__ table, const unsigned* __restrict__ slot, int* __restrict__ first, int* count) {
     long long i = thread_index();
-    bool is_first = i < n && table[place[i]] == i + 1;
+    bool is_first = i < n && table[slot[i]] == i + 1;
     int slot = claim_in_warp(is_first, count);
     if (is_first) first[slot] = i;
 }
 
-// Writes the number of each row's entry, by the m first rows, in place of its place, and counts the rows of each number.
+// Writes the number of each row's entry, by the m first rows, in place of its slot, and counts the rows of each number.
 extern "C" __global__ void number_rows(
-    long long n, int m, const int* __restrict__ first, const unsigned* __restrict__ table, unsigned* __restrict__ place,
+    long long n, int m, const int* __restrict__ first, const unsigned* __restrict__ table, unsigned* __restrict__ slot,
     unsigned long long* __restrict__ count) {
     long long i = thread_index();
     unsigned rows = __ballot_sync(ALL_LANES, i < n), number = 0;
     if (i >= n) return;
-    int of_entry = table[place[i]] - 1;
+    int of_entry = table[slot[i]] - 1;
     for (unsigned end = m; number < end;) {
         unsigned middle = (number + end) / 2;
         if (first[middle] < of_entry) number = middle + 1;
         else end = middle;
     }
-    place[i] = number;
+    slot[i] = number;
     unsigned same = __match_any_sync(rows, number);
     if (threadIdx.x % WARP == __ffs(same) - 1) atomicAdd(count + number, (unsigned long long)__popc(same));
 }

@@ -269,18 +269,18 @@ def by_mutual_reachability(lists: NeighborLists, core: Array, min_samples: int, 
     return NeighborLists(lists.ids, lists.weights, core, tuple(last))
 
 
-def core_places(ids: Array, weights: Array, min_samples: int, xp: Any) -> Any:
+def core_positions(ids: Array, weights: Array, min_samples: int, xp: Any) -> Any:
     """Return the position in each of n lists at which a row's copies and the listed rows come to `min_samples`, int64.
 
     The ids are (n, k). A row of weight w, (n,) float64, has w - 1 copies, which are nearest to it. Sums are rounded, so
     that is a little less than `min_samples` suffices. The position is the last one if no sum suffices.
     """
-    place = xp.empty(len(ids), "int64")
+    position = xp.empty(len(ids), "int64")
     for rows in row_blocks(*ids.shape):
         total = xp.cumsum(weights[ids[rows]], axis=1) + (weights[rows] - 1)[:, None]
         enough = total >= min_samples * (1 - 2.0**-40)  # sums are rounded
-        place[rows] = xp.where(enough[:, -1], enough.argmax(axis=1), ids.shape[1] - 1)
-    return place
+        position[rows] = xp.where(enough[:, -1], enough.argmax(axis=1), ids.shape[1] - 1)
+    return position
 
 
 def golden_stride(n: int) -> int:

@@ -488,8 +488,8 @@ def _broken_triangles(lower: Array, n: int, device: Device) -> float:
     """
     rng = np.random.default_rng(0)
 
-    def distances(places: np.ndarray) -> np.ndarray:
-        return to_host(lower[device.asarray(places)]).astype(np.float64)
+    def distances(positions: np.ndarray) -> np.ndarray:
+        return to_host(lower[device.asarray(positions)]).astype(np.float64)
 
     side = rng.integers(0, lower.size, SIDES)
     side = side[np.argsort(distances(side))[:SHORTEST, None]]

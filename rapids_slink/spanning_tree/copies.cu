@@ -34,7 +34,7 @@ extern "C" __global__ void write_all_edges(
     const double* __restrict__ own, const long long* __restrict__ code, const int* __restrict__ src, const int* __restrict__ dst,
     const double* __restrict__ weight, int* __restrict__ all_src, int* __restrict__ all_dst, double* __restrict__ all_weight,
     int* unsorted) {
-    long long t = thread_index(), place = t;
+    long long t = thread_index(), position = t;
     if (t >= copies + edges) return;
     auto weight_of = [&](long long k) { return own[number[(int)code[k]]]; };
     auto code_of = [&](long long e) { return edge_code(first[src[e]], first[dst[e]]); };
@@ -51,7 +51,7 @@ extern "C" __global__ void write_all_edges(
             if (comes_first) low = middle + 1;
             else high = middle;
         }
-        place = low + (is_copy ? t : e);
+        position = low + (is_copy ? t : e);
     }
-    all_src[place] = (int)(its_code >> 32), all_dst[place] = (int)its_code, all_weight[place] = w;
+    all_src[position] = (int)(its_code >> 32), all_dst[position] = (int)its_code, all_weight[position] = w;
 }

@@ -89,7 +89,7 @@ def _sort_copies(first, number, count, end, start, copy):
 def _write_all_edges(first, number, end, copy, own, in_order, src, dst, weight, all_src, all_dst, all_weight):
     """Write the edges of the copies and of the tree: in the total order if `in_order`, or one kind after the other."""
     k, e = 0, 0
-    for place in range(all_src.size):
+    for position in range(all_src.size):
         is_copy = e == src.size
         if k < copy.size:
             u, v, w = first[end[number[copy[k]]]], copy[k], own[k]
@@ -102,7 +102,7 @@ def _write_all_edges(first, number, end, copy, own, in_order, src, dst, weight, 
         else:
             u, v, w = first[src[e]], first[dst[e]], weight[e]
             e += 1
-        all_src[place], all_dst[place], all_weight[place] = u, v, w
+        all_src[position], all_dst[position], all_weight[position] = u, v, w
 
 
 # ----------------------------------------------------------------------------------------------------- forests by lists
@@ -356,17 +356,17 @@ def _lower_by_squares(added, point, columns, d, lightest, inner, m):
 def _first_edge(outside, lightest, inner, m):
     """Return the position of the point whose edge is the first of m in the total order."""
     least = _least(lightest, m)
-    place, count = _places_of(least, lightest, m)
+    position, count = _positions_of(least, lightest, m)
     if count > 1:
-        first, begin = edge_code(outside[place], inner[place]), place + 1
+        first, begin = edge_code(outside[position], inner[position]), position + 1
         for i in range(begin, m):
             if lightest[i] == least and edge_code(outside[i], inner[i]) < first:
-                first, place = edge_code(outside[i], inner[i]), i
-    return place
+                first, position = edge_code(outside[i], inner[i]), i
+    return position
 
 
 @njit(nogil=True, cache=True)
-def _places_of(value, values, m):
+def _positions_of(value, values, m):
     """Return the first position of a value among m values, and how often it is there.
 
     LLVM vectorizes no more than one such loop.

@@ -446,31 +446,32 @@ def write_friends(search: BoxSearch, limit: float, metric: Metric, labels: Array
     check_arrays("int32", labels, size=n)
     _, leaves, spans, nodes = search.tree
     parent, others = cp.empty(n, cp.int32), cp.zeros(1, cp.uint64)
-    _launch_friends(search, "mark_cells", 2 * int(leaves) - 1, leaves, spans, limit, nodes)
-    _launch_friends(search, "begin_with_cells", n, search.leaf_of, n, nodes, search.parent, parent, others)
-    cell = parent.copy()
-    _unite_points(search, cell, True, limit, parent)
+    _launch_friends(search, "mark_tight_nodes", 2 * int(leaves) - 1, leaves, spans, limit, nodes)
+    _launch_friends(search, "begin_with_tight_nodes", n, search.leaf_of, n, nodes, search.parent, parent, others)
+    first_point = parent.copy()
+    _unite_points(search, first_point, True, limit, parent)
     if int(others[0]):
-        unite_others(search, cell, limit, parent)
+        unite_others(search, first_point, limit, parent)
     number, counters = cp.empty(n, cp.uint32), cp.zeros(1, cp.uint64)
     search.launch_resident(
-        "number_components", n, n, search.order, parent, cell, number, number_a_block(FRIENDS), labels, counters,
+        "number_components", n, n, search.order, parent, first_point, number, number_a_block(FRIENDS), labels, counters,
         source=FRIENDS,
     )  # fmt: skip
     return int(number[-1])
 
 
-def unite_others(search: BoxSearch, cell: Array, limit: float, parent: Array) -> None:
+def unite_others(search: BoxSearch, first_point: Array, limit: float, parent: Array) -> None:
     """Unite the points that are not the first of their tight nodes, and pass over nodes of one component."""
     n = search.order.size
     component, changes, counters = cp.empty(n, cp.int32), cp.empty(n, cp.uint32), cp.zeros(1, cp.uint64)
     _launch_friends(search, "find_components", n, n, parent, component)
     search.launch_resident("write_groups", n, component, *search.tree, changes, number_a_block(BOXES), counters)
-    _unite_points(search, cell, False, limit, parent)
+    _unite_points(search, first_point, False, limit, parent)
 
 
-def _unite_points(search: BoxSearch, cell: Array, firsts: bool, limit: float, parent: Array) -> None:
+def _unite_points(search: BoxSearch, first_point: Array, firsts: bool, limit: float, parent: Array) -> None:
     n = search.order.size
     _launch_friends(
-        search, "unite_near_points", n, search.points, search.leaf_of, n, search.nodes, cell, firsts, limit, parent
-    )
+        search, "unite_near_points", n, search.points, search.leaf_of, n, search.nodes, first_point, firsts, limit,
+        parent,
+    )  # fmt: skip

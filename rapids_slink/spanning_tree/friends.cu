@@ -36,7 +36,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) reduce_near_points(
 
 // Marks the tight nodes, whose points are all within the limit of each other, by their first point. The formula of the box's sides is no
 // less than that of two points inside, because rounding is monotone, and no less than that of their images.
-extern "C" __global__ void mark_cells(int leaves, const Span* __restrict__ spans, double limit, Node* nodes) {
+extern "C" __global__ void mark_tight_nodes(int leaves, const Span* __restrict__ spans, double limit, Node* nodes) {
     long long v = thread_index();
     if (v >= 2ll * leaves - 1) return;
     FORMULA sides;
@@ -46,7 +46,7 @@ extern "C" __global__ void mark_cells(int leaves, const Span* __restrict__ spans
 
 // Each point's parent is the first point of the largest tight node that holds it, or else the point alone. `others`
 // counts the points that are not the first of their tight node.
-extern "C" __global__ void __launch_bounds__(THREADS) begin_with_cells(
+extern "C" __global__ void __launch_bounds__(THREADS) begin_with_tight_nodes(
     const int* __restrict__ leaf_of, long long n, const Node* __restrict__ nodes, const int* __restrict__ above,
     int* __restrict__ parent, unsigned long long* others) {
     long long p = thread_index();
@@ -64,9 +64,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) begin_with_cells(
 // one component is passed over if that is the point's own, and left at its first point that is near.
 extern "C" __global__ void __launch_bounds__(THREADS) unite_near_points(
     const VALUE* __restrict__ points, const int* __restrict__ leaf_of, long long n, const Node* __restrict__ nodes,
-    const int* __restrict__ cell, bool firsts, double limit, int* parent) {
+    const int* __restrict__ first_point, bool firsts, double limit, int* parent) {
     long long p = thread_index();
-    if (p >= n || (cell[p] == p) != firsts) return;
+    if (p >= n || (first_point[p] == p) != firsts) return;
     VALUE x[FEATURES];
     load(points, p, x);
     int own = find_root(parent, p);

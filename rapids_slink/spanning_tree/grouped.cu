@@ -89,9 +89,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) grow_trees(
     VALUE* values, double* core, int* __restrict__ src, int* __restrict__ dst, double* __restrict__ weight, int* undefined) {
     __shared__ Candidate of_warp[2][WARP];  // by turns, so that a step waits once
     int t = threadIdx.x % TEAM, lane = threadIdx.x % WARP;
-    long long place = (long long)blockIdx.x * TEAMS + threadIdx.x / TEAM;
-    if (place >= count) return;
-    int g = these[place], n = size[g], added = 0;
+    long long position = (long long)blockIdx.x * TEAMS + threadIdx.x / TEAM;
+    if (position >= count) return;
+    int g = these[position], n = size[g], added = 0;
     VALUE* columns = values + first[g] * d;
     const int* number_of = number + first[g];
     for (long long e = t; e < (long long)n * d; e += TEAM) {

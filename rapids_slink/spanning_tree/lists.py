@@ -430,7 +430,7 @@ class TreeEdges:
     row: Array
     other: Array
     weight: Array  # float64 array
-    place: Array  # int array: the position of an edge, 0, 1, ..., among those of its row
+    position: Array  # int array: the position of an edge, 0, 1, ..., among those of its row
 
     @classmethod
     def of(cls, columns: dict[str, Array], xp: Any) -> Self:
@@ -443,7 +443,7 @@ class TreeEdges:
 
     def at(self, kept: Array) -> Self:
         """Return the edges at the positions `kept`."""
-        return type(self)(self.row[kept], self.other[kept], self.weight[kept], self.place[kept])
+        return type(self)(self.row[kept], self.other[kept], self.weight[kept], self.position[kept])
 
 
 class AppendedSearch(Search):
@@ -512,7 +512,7 @@ def tree_of_appended(
         sort_in_place(columns, xp)
         search = AppendedSearch(rows, n_old, among_all, problem, report)
         old_edges = TreeEdges.of(columns, xp)
-        search.unlisted = old_edges.at(xp.flatnonzero(old_edges.place >= TREE_LISTED))
+        search.unlisted = old_edges.at(xp.flatnonzero(old_edges.position >= TREE_LISTED))
         upper, min_size = xp.full(n_old, xp.inf), NEW_A_CLUSTER * max(1, n_old // (n - n_old))
         if weight.size == n_old - 1 > 0:
             first, second, size = merges
@@ -549,10 +549,10 @@ def _lists_of_appended(
         bound[part] = xp.where(last < 0, nearest.upper, last_weight)  # all up to the bound are listed
         if not is_complete:
             code[part] = xp.where(last < 0, NO_EDGE, edge_codes(rows[part], last, xp))
-    listed = edges.at(xp.flatnonzero(edges.place < TREE_LISTED))
-    column = NEW_LISTED + listed.place
+    listed = edges.at(xp.flatnonzero(edges.position < TREE_LISTED))
+    column = NEW_LISTED + listed.position
     ids[listed.row, column], weights[listed.row, column] = listed.other, listed.weight
-    first = edges.at(xp.flatnonzero(edges.place == TREE_LISTED))  # the first edge that a row does not list
+    first = edges.at(xp.flatnonzero(edges.position == TREE_LISTED))  # the first edge that a row does not list
     first_code = edge_codes(first.row, first.other, xp)
     before = (first.weight < bound[first.row]) | ((first.weight == bound[first.row]) & (first_code < code[first.row]))
     lower = xp.flatnonzero(before)

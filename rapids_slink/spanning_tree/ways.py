@@ -57,7 +57,7 @@ from rapids_slink.neighbors.choose import few_points, is_searched_by_tree, may_h
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.filter import kernels as filter_kernels
 from rapids_slink.neighbors.rows import Copies, find_repeats, require_common_features, undefined_for_zeros, zero_rows
-from rapids_slink.neighbors.task import BLOCK_VALUES, NeighborLists, by_mutual_reachability, core_places, row_blocks
+from rapids_slink.neighbors.task import BLOCK_VALUES, NeighborLists, by_mutual_reachability, core_positions, row_blocks
 from rapids_slink.ordering import sort_in_place, stable_order
 from rapids_slink.points.check import FEW_VALUES
 from rapids_slink.points.keys import Groups
@@ -269,7 +269,7 @@ def cores_by_partition(matrix: Array, min_samples: int, device: Device) -> Array
 
 # -------------------------------------------------------------------------------------------------------------- repeats
 
-#: Bytes of a row at the peak: its place in a table and what it equals, or edges beside those of copies.
+#: Bytes of a row at the peak: its slot in a table and what it equals, or edges beside those of copies.
 REPEAT_BYTES = 80
 
 
@@ -333,7 +333,7 @@ def tree_at_cores(repeats: Copies, distinct: TreeInput, listed: NeighborLists) -
         own = exact_kernels(device).pair_distances(distinct.rows, row, row, problem.metric)
         if not all_true((count == 1) | (own <= listed.weights[:, 0])):
             return None
-        at = core_places(listed.ids, count.astype("float64"), m, xp)
+        at = core_positions(listed.ids, count.astype("float64"), m, xp)
         core = xp.where(count > m, own, listed.weights[row, at])
         by_cores = by_mutual_reachability(listed, core, m, device)
         del listed

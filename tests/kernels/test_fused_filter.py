@@ -80,10 +80,10 @@ def strided(keys):
 
 def test_sorted_keys():
     """In the order of float32, equal ones by their places."""
-    from rapids_slink.neighbors.filter.fused.filter import numbers_and_places, sorted_keys
+    from rapids_slink.neighbors.filter.fused.filter import numbers_and_positions, sorted_keys
 
     values = np.array([3.0, np.inf, -1.5, 1e300, 0, 3, -2])
-    numbers, places = numbers_and_places(to_host(sorted_keys(resolve("cuda").asarray(values))))
+    numbers, places = numbers_and_positions(to_host(sorted_keys(resolve("cuda").asarray(values))))
     assert numbers.tolist() == [-2, -1.5, 0, 3, 3, np.inf, np.inf]
     assert places.tolist() == [6, 2, 4, 0, 5, 1, 3]
 

@@ -173,10 +173,10 @@ def test_kernel_of_orders(n, engine):
     leaf = rng.permutation(leaf).astype(np.int32)
     breaks[begins[1::3]] = 1
     given = engine.asarray(leaf), engine.asarray(breaks if engine.is_gpu else breaks > 0)
-    order, place_of, at = kernels(engine).order_by_leaf(*given)
+    order, position_of, at = kernels(engine).order_by_leaf(*given)
     expected = np.argsort(leaf, kind="stable")
     np.testing.assert_array_equal(to_host(order), expected)
-    np.testing.assert_array_equal(to_host(place_of)[expected], np.arange(n))
+    np.testing.assert_array_equal(to_host(position_of)[expected], np.arange(n))
     first = np.concatenate(([True], np.diff(leaf[expected]) > 0))
     np.testing.assert_array_equal(at, [i for i in np.flatnonzero(first) if i == 0 or breaks[leaf[expected[i]]]])
 
@@ -393,11 +393,11 @@ def test_kernel_of_bounds(metric, d, k, scale, with_core, dtype, engine):
 def test_kernel_of_neighbours_in_the_order(n, width, engine):
     rng = np.random.default_rng(n)
     in_order, ids = rng.permutation(n).astype(np.int32), rng.integers(0, n, 2 * n).astype(np.int32)
-    place_of, group = np.argsort(in_order).astype(np.int32), rng.integers(0, 3, n).astype(np.int32)
+    position_of, group = np.argsort(in_order).astype(np.int32), rng.integers(0, 3, n).astype(np.int32)
     groups = engine.asarray(group[ids]), engine.asarray(group)
-    near = kernels(engine).near_in_order(*map(engine.asarray, (ids, place_of, in_order)), width, groups)
+    near = kernels(engine).near_in_order(*map(engine.asarray, (ids, position_of, in_order)), width, groups)
     for row, listed, count in zip(ids, to_host(near.ids), to_host(near.count), strict=True):
-        first = min(max(place_of[row] - width // 2, 0), n - width)
+        first = min(max(position_of[row] - width // 2, 0), n - width)
         expected = in_order[first : first + width]
         if not engine.is_gpu:  # a GPU's `rerank` leaves out those of the row's group
             expected = expected[group[expected] != group[row]]

@@ -272,17 +272,17 @@ def equal_rows(values: Array, max_distinct: int) -> tuple[Array, Array, Array] |
     """Return which rows are equal, unless more than `max_distinct` are distinct; see `exact.cpu.equal_rows`."""
     (n, d), options = values.shape, (value_option(values.dtype),)
     bits = 1 + max(1, n - 1).bit_length()
-    table, place, listed = cp.zeros(1 << bits, cp.uint32), cp.empty(n, cp.int32), cp.zeros(2, cp.int32)
-    launch(ROWS, "enter_rows", n * WARP, values, n, d, 64 - bits, table, place, listed[:1], options=options)
+    table, slot, listed = cp.zeros(1 << bits, cp.uint32), cp.empty(n, cp.int32), cp.zeros(2, cp.int32)
+    launch(ROWS, "enter_rows", n * WARP, values, n, d, 64 - bits, table, slot, listed[:1], options=options)
     first = cp.empty(n, cp.int32)
-    launch(ROWS, "list_first", n, n, table, place, first, listed[1:], options=options)
+    launch(ROWS, "list_first", n, n, table, slot, first, listed[1:], options=options)
     crowded, m = listed.tolist()
     if crowded or m > max_distinct:
         return None
     first, count = first[:m], cp.zeros(m, cp.int64)
     first.sort()
-    launch(ROWS, "number_rows", n, n, m, first, table, place, count, options=options)
-    return first, place, count
+    launch(ROWS, "number_rows", n, n, m, first, table, slot, count, options=options)
+    return first, slot, count  # the kernel has put the number of each row in place of its slot
 
 
 def take_rows(values: Array, rows: Array) -> Array:
@@ -341,9 +341,9 @@ def _nearest_few(distance: Array, k: int) -> tuple[Array, Array] | None:
     if shortest < k or longest > n // 2:
         return None
     row, column = cp.nonzero(near)
-    place = cp.arange(row.size) - (cp.cumsum(count) - count)[row]
+    position = cp.arange(row.size) - (cp.cumsum(count) - count)[row]
     ids, distances = cp.zeros((m, longest), cp.int32), cp.full((m, longest), cp.inf)
-    ids[row, place], distances[row, place] = column, distance[row, column]
+    ids[row, position], distances[row, position] = column, distance[row, column]
     return ids, distances
 
 

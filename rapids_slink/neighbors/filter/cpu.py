@@ -100,7 +100,7 @@ class BlasFilter(ProductFilter):
                 append_candidates(product(rows, points), rows, points, radius, groups, into, self.check, back)
         for points, _, candidates in sides:
             self.exact_kernels.rerank(
-                exact, points.ids, candidates, None, reached.upper, reached.top, places=points.ids
+                exact, points.ids, candidates, None, reached.upper, reached.top, positions=points.ids
             )
 
     def search_each_pair(

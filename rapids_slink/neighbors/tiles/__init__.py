@@ -194,14 +194,14 @@ class TileSearch(ListSearch):
         self.places, self.errors, farthest, error = self.axes.places(points)
         far_place = farthest * (1 + 1e-9)
         self.farthest = far_place / self.axes.unit  # the largest distance of a point from the origin
-        self.order, self.place_of, begins = near_order(self.places, device)
+        self.order, self.position_of, begins = near_order(self.places, device)
         self.cell_size, self.slot_of = cell_size(len(points)), xp.empty(len(points), "int32")
         self.slots = Slots.of(self.order, begins, device, slot_of=self.slot_of)
         self.columns_in = self.slots  # the points alone
         if queries is not None:
             is_point = self.order < n
             self.columns_in = replace(self.slots, rows=xp.where(self.slots.rows < n, self.slots.rows, xp.int32(-1)))
-            self.place_of = xp.maximum(xp.cumsum(is_point) - 1, 0).astype("int32")[self.place_of]
+            self.position_of = xp.maximum(xp.cumsum(is_point) - 1, 0).astype("int32")[self.position_of]
             self.order = self.order[is_point]
         cells = np.searchsorted(self.slots.cell_of_block, np.arange(self.slots.cells + 1))
         self.first_block = cells  # the first block of each cell, then the number of blocks, on the host
@@ -501,7 +501,7 @@ class TileSearch(ListSearch):
         groups = rows.groups, task.point_group
         width = min(self.order.size, max(IN_ORDER, 4 * task.k))
         top = self.exact_kernels.empty_lists(rows.ids.size, task.k)
-        candidates = self.kernels.near_in_order(rows.ids, self.place_of, self.order, width, groups)
+        candidates = self.kernels.near_in_order(rows.ids, self.position_of, self.order, width, groups)
         self._rerank(rows, candidates, groups, top, None, task, for_bounds=True)
 
     def _near_tiles(self, row_boxes: Array, rows: Rows, common: CommonGroups, terms: Terms | None = None) -> Lists:

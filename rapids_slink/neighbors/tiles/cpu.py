@@ -177,9 +177,9 @@ def fill_slots(rows: Array, blocks: np.ndarray, slot_of: Array = None) -> tuple[
     `blocks`, (3, blocks) int32 on the host, has for each block where its rows begin, how many there are, and its cell.
     """
     begins, counts, cells = blocks
-    place = np.arange(BLOCK)
-    is_real = place < counts[:, None]
-    slots = np.where(is_real, rows[np.where(is_real, begins[:, None] + place, 0)], np.int32(-1)).ravel()
+    position = np.arange(BLOCK)
+    is_real = position < counts[:, None]
+    slots = np.where(is_real, rows[np.where(is_real, begins[:, None] + position, 0)], np.int32(-1)).ravel()
     if slot_of is not None:
         slot_of[slots[slots >= 0]] = np.flatnonzero(slots >= 0)
     return slots, np.repeat(cells, BLOCK // TILE)
@@ -515,12 +515,12 @@ def put_rows(
     return Rows(ids, real, groups, bound, where, where - np.int32(first[0]), slots.cell_of_tile - np.int32(first[1]))
 
 
-def near_in_order(ids: Array, place_of: Array, order: Array, width: int, groups: Groups) -> Candidates:
+def near_in_order(ids: Array, position_of: Array, order: Array, width: int, groups: Groups) -> Candidates:
     """Return the candidates of rows: their neighbours in the order, without those of a row's own exclusion id.
 
     They are among `width` neighbours.
     """
-    first = np.clip(place_of[ids] - width // 2, 0, order.size - width)
+    first = np.clip(position_of[ids] - width // 2, 0, order.size - width)
     near = order[first[:, None] + np.arange(width, dtype=np.int32)]
     outside = groups[1][near] != groups[0][:, None]
     near = np.take_along_axis(near, np.argsort(~outside, axis=1, kind="stable"), axis=1)

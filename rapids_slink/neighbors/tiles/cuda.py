@@ -141,9 +141,9 @@ def leaves(cuts: Cuts, places: Array) -> Array:
 def order_by_leaf(leaf: Array, breaks: Array) -> tuple[Array, Array, np.ndarray]:
     """Return the order of rows by their leaves, positions and breaks: see `tiles.cpu.order_by_leaf`."""
     n, by_leaf = leaf.size, cp.argsort(leaf)
-    order, place_of, begins = cp.empty(n, cp.int32), cp.empty(n, cp.int32), cp.zeros(n + 1, cp.uint64)
-    launch(ORDER, "order_rows", n, n, leaf, by_leaf, breaks, order, place_of, begins)
-    return order, place_of, _listed(begins)
+    order, position_of, begins = cp.empty(n, cp.int32), cp.empty(n, cp.int32), cp.zeros(n + 1, cp.uint64)
+    launch(ORDER, "order_rows", n, n, leaf, by_leaf, breaks, order, position_of, begins)
+    return order, position_of, _listed(begins)
 
 
 def rows_by_cells(
@@ -266,15 +266,16 @@ def put_rows(
     return Rows(ids, real, groups, bound, where, in_terms, cells)
 
 
-def near_in_order(ids: Array, place_of: Array, order: Array, width: int, groups: Groups) -> Candidates:
+def near_in_order(ids: Array, position_of: Array, order: Array, width: int, groups: Groups) -> Candidates:
     """Return rows' neighbours in the order as candidates: see `tiles.cpu.near_in_order`.
 
     Here they include points of a row's own exclusion id: `bound_rows` looks at the ids.
     """
     near = Candidates(cp.empty((ids.size, width), cp.int32), cp.empty(ids.size, cp.int32))
     launch(
-        TILES, "list_in_order", near.ids.size, ids.size, width, order.size, ids, place_of, order, near.ids, near.count
-    )
+        TILES, "list_in_order", near.ids.size, ids.size, width, order.size, ids, position_of, order, near.ids,
+        near.count,
+    )  # fmt: skip
     return near
 
 

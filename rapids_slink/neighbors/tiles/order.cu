@@ -235,12 +235,12 @@ extern "C" __global__ void find_leaves(
 // where each is, the first at 0. A leaf that begins at a break has rows: those of the sample that made it.
 extern "C" __global__ void order_rows(
     long long n, const int* __restrict__ leaf, const long long* __restrict__ by_leaf, const int* __restrict__ breaks,
-    int* __restrict__ order, int* __restrict__ place_of, u64* begins) {
+    int* __restrict__ order, int* __restrict__ position_of, u64* begins) {
     long long i = thread_index();
     bool apart = false;
     if (i < n) {
         int row = by_leaf[i], own = leaf[row];
-        order[i] = row, place_of[row] = i;
+        order[i] = row, position_of[row] = i;
         apart = i == 0 || (own != leaf[by_leaf[i - 1]] && breaks[own]);
     }
     u64 slot = claim_in_warp(apart, begins);

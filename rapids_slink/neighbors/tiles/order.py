@@ -250,8 +250,8 @@ def near_order(places: Array, device: Device) -> tuple[Array, Array, np.ndarray]
     n, of = len(places), kernels(device)
     step = -(-n // SAMPLE)
     cuts = of.cut(places, n // step, max(2, TILE // step), max(SAMPLED_RUN, MIN_RUN // step))
-    order, place_of, begins = of.order_by_leaf(of.leaves(cuts, places), cuts.breaks)
-    return order, place_of, begins
+    order, position_of, begins = of.order_by_leaf(of.leaves(cuts, places), cuts.breaks)
+    return order, position_of, begins
 
 
 @njit(nogil=True, cache=True)

@@ -20,7 +20,7 @@ __device__ __forceinline__ double block_edge(const double* __restrict__ boxes, i
 }
 
 // The tile at a position of the low-discrepancy order.
-__device__ __forceinline__ int tile_at(long long place, int stride, int n_tiles) { return place * stride % n_tiles; }
+__device__ __forceinline__ int tile_at(long long position, int stride, int n_tiles) { return position * stride % n_tiles; }
 
 // Whether all of a block and all of a tile have one exclusion id; -1 is none, and null pointers are for none at all.
 __device__ __forceinline__ bool share_group(const int* block_group, int b, const int* tile_group, int t) {
@@ -304,11 +304,11 @@ extern "C" __global__ void put_rows(
 
 // Writes the neighbours of rows in the order, `width` of n for each.
 extern "C" __global__ void list_in_order(
-    long long rows, int width, int n, const int* __restrict__ ids, const int* __restrict__ place_of, const int* __restrict__ order,
+    long long rows, int width, int n, const int* __restrict__ ids, const int* __restrict__ position_of, const int* __restrict__ order,
     int* __restrict__ near, int* __restrict__ count) {
     long long i = thread_index(), s = i / width, c = i % width;
     if (s >= rows) return;
-    near[i] = order[max(0, min(place_of[ids[s]] - width / 2, n - width)) + c];
+    near[i] = order[max(0, min(position_of[ids[s]] - width / 2, n - width)) + c];
     if (c == 0) count[s] = width;
 }
 

@@ -121,9 +121,9 @@ def _heaviest_of_lightest(edges: EdgeList, smallest: int, device: Device) -> int
         return None
     rows = np.random.default_rng(0).integers(0, m, SAMPLE)
     keys = to_host(kernels(device).keys_of_rows(edges, device.asarray(rows)))
-    place = min(int(SAMPLE * LIGHT_EDGES * n / m), SAMPLE - 1)
-    last = np.partition(keys, place)[place]
-    return int(np.sort(rows[keys == last])[place - np.count_nonzero(keys < last)])  # the earlier of equal ones first
+    position = min(int(SAMPLE * LIGHT_EDGES * n / m), SAMPLE - 1)
+    last = np.partition(keys, position)[position]
+    return int(np.sort(rows[keys == last])[position - np.count_nonzero(keys < last)])  # the earlier of equal ones first
 
 
 def _is_dense(m: int, n: int, smallest: int) -> bool:
@@ -198,7 +198,7 @@ def _of_sparse(matrix: Any) -> GivenGraph:
     """Return the stored entries of a square sparse matrix, zeros among them, as edges."""
     if len(matrix.shape) != 2 or matrix.shape[0] != matrix.shape[1]:
         raise ValueError(f"a sparse matrix of edges must be square, got shape {tuple(matrix.shape)}")
-    entries = matrix.tocsr().tocoo()  # SciPy adds up entries at the same place
+    entries = matrix.tocsr().tocoo()  # SciPy adds up entries at the same position
     frame = device_of(entries.data).frames.DataFrame({"src": entries.row, "dst": entries.col, "weight": entries.data})
 
     def as_matrix(tree: Any) -> Any:

@@ -282,7 +282,7 @@ def sorted_keys(values: Array) -> Array:
     return keys
 
 
-def numbers_and_places(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def numbers_and_positions(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the values, float32, and the positions, int32, that some of the `sorted_keys` hold."""
     bits, top = (keys >> np.uint64(32)).astype(np.uint32), np.uint32(1 << 31)
     return np.where(bits & top, bits ^ top, ~bits).view(np.float32), (keys & np.uint64(2**32 - 1)).astype(np.int32)
@@ -375,12 +375,12 @@ class FusedFilter(ImageFilter, ProductFilter):
             image = self.encoding.encode(self.points, cp.arange(first, first + n, dtype=cp.int32), padded(n, TILE))
             key = self.radii(bound, image.error, image.error.size).by_row[:n] ** 2
         keys = sorted_keys(key)
-        (last, places), (median, _) = (
-            numbers_and_places(keys[some].get()) for some in (slice(-MAX_FAR - 1, None), slice(n // 2, n // 2 + 1))
+        (last, positions), (median, _) = (
+            numbers_and_positions(keys[some].get()) for some in (slice(-MAX_FAR - 1, None), slice(n // 2, n // 2 + 1))
         )
         far = int((last.astype("float64") > FAR * float(median[0])).sum())  # the product may be beyond float32
         far = far if far <= MAX_FAR else 0
-        return tiles_in_strides(keys, n - far), cp.asarray(places[places.size - far :])
+        return tiles_in_strides(keys, n - far), cp.asarray(positions[positions.size - far :])
 
     def is_coarse(self, survivors: Survivors, room: int, share: float) -> bool:
         """Return whether more than a share of the rows has more survivors than `room`."""
