@@ -345,8 +345,8 @@ def merge_unless_marked(src: np.ndarray, dst: np.ndarray, n: int, marks: Marks) 
 def _merge(src, dst, node, mark, first, last, count, following, parent, merging):
     """Merge the clusters of the ends of the edges in turn; return how many did, and how many were refused.
 
-    The marks of a cluster are a list of places in `mark`, from `first` to `last`. Each mark and its cluster are also in
-    a set, as one number.
+    The marks of a cluster are a list of positions in `mark`, from `first` to `last`. Each mark and its cluster are also
+    in a set, as one number.
     """
     n = np.int64(parent.size)
     held = {np.int64(-1)}

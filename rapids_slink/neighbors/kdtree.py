@@ -767,7 +767,7 @@ class TreeSearch(Search):
         """Return the task's rows in the order of the tree's leaves, so that consecutive ones visit the same nodes."""
         tree = self.tree
         if self.queries is None:
-            row_at: np.ndarray = np.full(tree.order.size, -1, np.int32)  # by position: which of the task's rows
+            row_at: np.ndarray = np.full(tree.order.size, -1, np.int32)  # which of the task's rows has each position
             row_at[tree.position[task.rows]] = np.arange(task.rows.size, dtype=np.int32)
             start = np.flatnonzero(row_at >= 0)
             return Queries(tree.columns, start, start, row_at[start])

@@ -58,7 +58,7 @@ struct List : TopK {
 #endif
 
 // The lists of queries `at`, of k entries, which begin near positions `start` of the curve, a point at its own. `minima`, if given,
-// bounds each group by the least value that any of its queries has found; read late it is only too high. If the points have core
+// bounds each exclusion id by the least value that any of its queries has found; read late it is only too high. If the points have core
 // distances (`core`, along the curve, and `least_core` of each node; else null), what is sought is mutual reachability, which is no
 // less than either. A warp visits nodes of at most WARP points whole, a point a lane; `size` is the room of its list.
 extern "C" __global__ void search(

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from rapids_slink.neighbors.bvh import BoxSearch
     from rapids_slink.neighbors.filter import ProductFilter
 
-#: A row's first bound is the distance of this many neighbours among some points, if lists need not be full.
+#: A row's first bound is the distance of its neighbour of this number among some points, if lists need not be full.
 FEW = 2
 #: The most values of a block of rows that are converted, or computed, at a time.
 BLOCK_VALUES = 2**21
@@ -140,7 +140,7 @@ class SearchState:
 
 
 class ManyTilesError(Exception):
-    """A search for each group's least distance would form most tile pairs: connecting at once may take less time."""
+    """A search for minima alone would form most pairs of tiles: connecting at once may take less time."""
 
 
 @dataclass(eq=False, repr=False)

@@ -161,8 +161,8 @@ def label_friends(rows: Array, problem: Problem, labels: Array, report: Report) 
 
 #: Portions of pairs; each pair comes once: src and dst (int32), and maybe distances, which are not read.
 Parts = Callable[[], Iterable[tuple[Array, ...]]]
-#: A portion has up to PAIRS_A_ROW pairs for each row, and LEAST_PAIRS besides. As many pairs are kept, or for each row
-#: as many as are enough for a core row, if those are more.
+#: A portion has up to PAIRS_A_ROW pairs for each row, and LEAST_PAIRS more. At most this number of pairs is kept, or
+#: for each row the number of pairs that make it a core row, if that is more.
 PAIRS_A_ROW, LEAST_PAIRS = 16, 2**24
 #: Sums of integers that have up to this number of bits have no rounding errors in float64.
 EXACT_BITS = 52

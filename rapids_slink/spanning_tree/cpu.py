@@ -202,7 +202,7 @@ def _propose_edges(
             best_weight[own], best_code[own] = weight, code
         if lighter(weight, code, best_weight[across], best_code[across]):
             best_weight[across], best_code[across] = weight, code
-    for v in range(n):  # certified unless an edge that a point does not list may come before the best: see lists.py
+    for v in range(n):  # no component is certified if an unlisted edge may come before its best: see lists.py
         own = component[v]
         if lighter(bound_weight[v], bound_code[v], best_weight[own], best_code[own]):
             certified[own] = False
@@ -393,7 +393,8 @@ def _least(values, m):
 
 # --------------------------------------------------------------------------------------------------------------- groups
 
-#: Chunks a thread, so that none waits long for the last. A group costs GROUP_WORK pairs on top of its own.
+#: A thread takes this number of chunks, so that none waits long for the last. A group costs GROUP_WORK pairs more than
+#: it has.
 CHUNKS, GROUP_WORK = 8, 100
 
 

@@ -253,7 +253,7 @@ def connect_forest(
         nonlocal most_components
         edges = connect_components(whole, lists.core, forest.component, components, rows, report)
         if edges is None:
-            # Try again when half of the components remain, unless rounds take less time than that.
+            # This is tried again when half of the components remain, unless rounds take less time than that.
             most_components = components / 2 if whole.is_over_all_pairs else 0
             return False
         report.count("connect", edges_certified_by_search=components - 1)
@@ -324,7 +324,8 @@ def growth_weights(ids: Array, weights: Array, device: Device) -> Array:
     src, dst, weight = edges.values()
     first, second, size = xp.empty((3, m), "int32")
     dendrogram_kernels(device).merge_in_order(src, dst, n, first, second, size)
-    # By cluster, leaves first: the last cluster that holds it and is not large, and the weight at which that one ends.
+    # Clusters are the leaves and then the merges. `holder` has the last cluster that holds each and is not large, and
+    # `end` the weight at which that one ends.
     merge, holder, end = xp.arange(n, n + m, dtype="int32"), xp.arange(n + m, dtype="int32"), xp.full(n + m, xp.inf)
     for child in (first, second):
         holder[child] = xp.where(size < large, merge, child)
@@ -337,7 +338,7 @@ def growth_weights(ids: Array, weights: Array, device: Device) -> Array:
 
 # --------------------------------------------------------------------------------------------------------------- blocks
 
-FEWEST = 3  # blocks: if there were two, at least half of all pairs would meet
+FEWEST = 3  # the fewest blocks: if there were two, at least half of all pairs would meet
 SAMPLED_ROWS = 2**12  # the rows that tell which share of the pairs meets
 
 

@@ -386,7 +386,7 @@ def prepared_ways(problem: Problem, rows: Array, report: Report) -> Iterator[Pre
     for way in ways_of(problem):
         prepared = way.prepare(inputs)
         if prepared is not None:
-            report.setdefault("way", way.name)  # unless it has that of the distinct rows
+            report.setdefault("way", way.name)  # the way of the distinct rows stays, if it is there
             yield prepared
 
 

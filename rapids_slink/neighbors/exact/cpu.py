@@ -500,7 +500,7 @@ def _insert_each(formula, queries, points, core, upper, ids, weights, own, near,
 
 @njit(nogil=True, cache=True)
 def _scan(formula, queries, points, rows, row_group, point_group, core, upper, ids, weights, stride, tile):
-    """Insert every point of another group into the lists of `rows`, as `scan` says.
+    """Insert every point of another exclusion id into the lists of `rows`, as `scan` says.
 
     Points are visited in a low-discrepancy order, so that lists are nearly final early, however points are ordered.
     """

@@ -22,7 +22,7 @@ from rapids_slink.runtime.cuda import (
 )
 from rapids_slink.runtime.device import Array
 
-MAX_LIST = 2000  # with features and what waits to be inserted into it, this fits into shared memory on every GPU
+MAX_LIST = 2000  # with its features and waiting entries such a list fits into every GPU's shared memory
 
 ROWS = "neighbors/rows.cu"
 RERANK, PAIR_DISTANCES, LISTS, REACHABILITY, ALL_DISTANCES = (
@@ -72,7 +72,7 @@ def rerank(
 ) -> None:
     """Insert the candidates of some rows into their lists; see `exact.cpu.rerank`.
 
-    `groups` are the rows' and the points', if there are any: candidates of a row's own group are passed over. Rows
+    `groups` are the rows' and the points', if there are any: candidates of a row's exclusion id are passed over. Rows
     with at most `more_than` candidates are left as they are; the buffers of the others are emptied. With a
     `square_bound`, a `SquareBound`, upper bounds take the place of the candidates' weights.
     """
@@ -84,7 +84,7 @@ def rerank(
 
 
 def scan(exact: ExactPoints, rows: Array, groups: Groups, upper: Array, k: int, core: Array = None) -> TopLists:
-    """Return the lists of rows with every point of another group as a candidate; see `exact.cpu.scan`."""
+    """Return the lists of rows with every point of another exclusion id as a candidate; see `exact.cpu.scan`."""
     m, n = rows.size, exact.points.shape[0]
     if k > MAX_LIST:
         distance = _distances_between(exact.queries, exact.points, exact.metric, rows)
@@ -186,7 +186,7 @@ def put_lists(into: Any, rows: Array, bound: Array, top: TopLists) -> None:
 
 
 def scatter_min(least: Array, group: Array, weights: Array) -> None:
-    """Lower each group's least weight to the first weights of its rows' lists; see `exact.cpu.scatter_min`.
+    """Lower each exclusion id's least weight to the first weights of its rows' lists; see `exact.cpu.scatter_min`.
 
     CuPy's own scattered minimum was found too low in float64.
     """
@@ -195,12 +195,12 @@ def scatter_min(least: Array, group: Array, weights: Array) -> None:
 
 
 def gather_min(bound: Array, least: Array, group: Array) -> None:
-    """Lower each row's bound to its group's least weight; see `exact.cpu.gather_min`."""
+    """Lower each row's bound to its exclusion id's least weight; see `exact.cpu.gather_min`."""
     launch(LISTS, "gather_min", bound.size, bound.size, group, least, bound)
 
 
 def drop_above_bound(ids: Array, weights: Array, upper: Array) -> None:
-    """Empty the entries above the bound that a task of minima per group reached; see `exact.cpu.drop_above_bound`."""
+    """Empty the entries above the bound that a task of minima alone reached; see `exact.cpu.drop_above_bound`."""
     m, k = ids.shape
     launch(LISTS, "drop_above_bound", m * k, m, k, upper, ids, weights)
 
@@ -308,7 +308,7 @@ def _distances_between(queries: Array, points: Array, metric: Metric, rows: Arra
 
 
 def lists_by_sorting(distance: Array, rows: Array, groups: Groups, upper: Array, k: int, core: Array) -> TopLists:
-    """Return the k least of each row's distances to all points of other groups.
+    """Return the k least of each row's distances to all points of other exclusion ids.
 
     The array `distance` may be overwritten.
     """

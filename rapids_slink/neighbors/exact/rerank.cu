@@ -7,7 +7,7 @@
 #endif
 
 // Inserts row i's candidates, as far as they are at most upper[i], into its list (top_ids, top_weights). They are ids or,
-// if `order` is given, positions in it. Those of the row's own group are passed over, if there are groups. If points have core
+// if `order` is given, positions in it. Those of the row's exclusion id are passed over, if points have such ids. If points have core
 // distances, a candidate weighs its mutual reachability, which is no less than its core distance. Then upper[i] is tightened to
 // the weight of a full list's last entry, overflowed[i] is set if there were more candidates than `capacity`, and count[i] is
 // zero. Rows with at most `more_than` candidates are left as they are. A warp has `rows_a_warp` rows, at most 32, and reads

@@ -257,7 +257,7 @@ class Check(NamedTuple):
     queries: np.ndarray  # (m, d) and (n, d), in the metric's product form
     points: np.ndarray
     unit: float  # the distance that a radius of 1 stands for
-    stretch: float  # by what factor a sum of squares and the squared distance differ at most
+    stretch: float  # a sum of squares and the squared distance differ by this factor at most
     tiny: float  # what underflow may take from a sum besides
 
 
@@ -271,7 +271,7 @@ def append_candidates(
     check: Check | None = None,
     back: Any = None,
 ) -> None:
-    """Append to each row's candidates the points that pass the test of `filter` and are in another group.
+    """Append to each row's candidates the points that pass the test of `filter` and have another exclusion id.
 
     `product` is that of the rows and points, (m, n), and `radius` holds the rows' `filter.filter_radius`. `groups` are
     the exclusion ids of the rows, (m,), and of all points by id, int32. `back` is a pair: the points' own radii, (n,),

@@ -58,7 +58,7 @@ struct inner_product : threshold {
     __device__ bool near(float radius, float error, float point_error) const { return sum <= radius + error * point_error; }
 };
 
-// Appends ids[j] to row i's candidates for every pair that passes and whose groups differ; `count` goes on past `capacity`,
+// Appends ids[j] to row i's candidates for every pair that passes and whose exclusion ids differ; `count` goes on past `capacity`,
 // which shows that a row lost candidates. Zeros beyond the last feature add nothing to any sum.
 extern "C" __global__ void __launch_bounds__(THREADS) append_candidates(
     const float* __restrict__ y, int rows, const float* __restrict__ point_y, int points, int d,

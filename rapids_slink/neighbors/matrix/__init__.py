@@ -183,7 +183,7 @@ def estimate_matrix(n: int, d: int, metric: Metric) -> MemoryEstimate:
 
 
 LEAST = "neighbors/matrix/least.cu"
-LEAST_WARPS = constant(LEAST, "THREADS") // WARP  # of a block of `least_of_rows`
+LEAST_WARPS = constant(LEAST, "THREADS") // WARP  # the fewest warps of a block of `least_of_rows`
 #: All distances are stored if they take at most this, and at most this share of what is free.
 MAX_MATRIX_BYTES, MATRIX_SHARE = 24 * 2**30, 1 / 2
 #: Bytes of the distances of some rows, where not all are stored.
@@ -205,7 +205,7 @@ class MatrixSearch(Search):
         self.queries, self.values = others[0] if others else self.points, None  # the planes take their place
         n, d = self.points.n, self.points.n_features
         self.fits, self.room = queries is None and fits(n, d, metric), min(PART_BYTES, free_bytes() * MATRIX_SHARE)
-        self.matrix: Any = None  # of all distances, once they are computed
+        self.matrix: Any = None  # all distances, once they are computed
 
     @staticmethod
     def estimate(n: int, m: int, d: int, k: int, itemsize: int, device: Device, metric: Metric) -> MemoryEstimate:

@@ -38,7 +38,7 @@ SOURCE = "neighbors/small_batch/nearest.cu"
 TILE, THREADS, STEP, RERANK_WARPS, PITCH, PIPELINE_STAGES = (
     constant(SOURCE, name) for name in ("TILE", "THREADS", "STEP", "RERANK_WARPS", "PITCH", "PIPELINE_STAGES")
 )
-QUERY_NUMBERS, CANDIDATE_NUMBERS = 4, 2  # of 32 bits
+QUERY_NUMBERS, CANDIDATE_NUMBERS = 4, 2  # a query and a candidate take these numbers of 32 bits
 STAGE_BYTES = PIPELINE_STAGES * TILE * (2 * PITCH + 4 * QUERY_NUMBERS)
 #: The float32 sums of norms add the error of this number of further features, and `UpperBound` counts it twice.
 SUM_FEATURES = 72

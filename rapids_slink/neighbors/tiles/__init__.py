@@ -90,7 +90,7 @@ from rapids_slink.runtime.threads import with_progress
 
 #: Binary digits of the largest differences of a cell's points from its centre, scaled.
 DIGITS = 14
-MAX_EXPONENT = 500  # of a scale: the product of two fits into float64
+MAX_EXPONENT = 500  # the largest exponent of a scale: the product of two fits into float64
 #: The first bound of a row comes from this many neighbours in the order.
 IN_ORDER = 32
 #: The number of tiles in the first band of a block's list of near tiles, and of its list of all tiles; the factor by
@@ -124,7 +124,7 @@ def estimate_tiles(n: int, m: int, d: int, k: int, itemsize: int, device: Device
     slots = n + n // 2 + 2 * BLOCK  # many blocks end with empty slots
     size, axes, tiles, blocks = cell_size(n), min(AXES, d) + 1, slots // TILE, slots // BLOCK
     cells, unit_rows = slots // size + 1, n * d * itemsize * metric.formula.is_of_unit_rows
-    a_row = 8 * -(-d // 64) * 64 if device.is_gpu else 12 * d  # once rounded and once with twice the digits
+    a_row = 8 * -(-d // 64) * 64 if device.is_gpu else 12 * d  # rows are kept rounded and with twice the digits
     kept = unit_rows + n * (8 * axes + 28) + slots * (a_row + 4 * axes + 28)
     listed = int(tiles * blocks * (1 / 2 + 16 / COSTS[device.name].tile))
     peak = kept + max(8 * min(slots * d, CENTRED), 2 * m * (12 * k + 8) + listed)
@@ -160,7 +160,7 @@ class Terms:
 
     columns: Encoded
     first_cell: int
-    first_slot: int  # of the cells' points
+    first_slot: int  # the first slot of the cells' points
     #: of all centres with these points, float64, and the squares of either's lengths
     products: tuple[Array, Array, Array]
     begins: Array  # (these cells, all points' slots), of the device's `TERM_TYPES`

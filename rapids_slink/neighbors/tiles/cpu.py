@@ -40,7 +40,7 @@ CENTRE_POINTS, MEDIAN_SAMPLE = (constant(ENCODE, name) for name in ("CENTRE_POIN
 MAPPED = 2**18  # values at a time
 ROUTED, RERANKED = 2**14, 2**10  # rows at a time
 STRIDE = constant(TILES, "STRIDE")
-TILES_AT_ONCE = 16  # in a product
+TILES_AT_ONCE = 16  # the most tiles of a product
 LARGEST = 1e30  # beyond this number nothing is ruled out
 UNDERFLOW = 1e-306  # added to squares: its part of E is more than what products of tiny numbers lose
 #: The types of the test's terms, coarse and fine. With float64 terms a pair does not pass only because float32 cannot

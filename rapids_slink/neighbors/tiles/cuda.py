@@ -58,7 +58,7 @@ GROUP = constant(TILES, "GROUP")  # coordinates that are looked at together
 RESIDENT = 4  # blocks of a multiprocessor that decide which marked tiles are near
 CELLS_AT_ONCE = 16  # blocks that share the cells of a column of terms
 FEW = 4095  # numbers of a list that come to the host together with their count
-ITEM_TILES = 32  # of a work item
+ITEM_TILES = 32  # the most tiles of a work item
 TERM_TYPES = "float32", "float32"
 
 

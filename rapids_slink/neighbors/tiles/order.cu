@@ -9,7 +9,7 @@ typedef unsigned u32;
 
 constexpr int THREADS = 1024;                    // of a block, which cuts a node
 constexpr int BALL = -2, LEAF = -1;              // in place of an axis
-constexpr float GAP = 0.2f;                      // of the extent
+constexpr float GAP = 0.2f;                      // a cut is at a gap above this share of the extent
 constexpr int JUMP = 9, TAIL = 256;              // of a squared radius, and of the largest by the median
 constexpr int INNERMOST = 16, MIN_JUMP = 64;     // points within a jump, points of a node that is looked at for one
 constexpr int MEDIAN_ROWS = 31;

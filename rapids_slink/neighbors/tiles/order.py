@@ -57,7 +57,7 @@ GROUP_BITS = constant(ORDER, "GROUP_BITS")
 BALL, LEAF, JUMP, TAIL, INNERMOST, MIN_JUMP, MEDIAN_ROWS = (
     constant(ORDER, name) for name in ("BALL", "LEAF", "JUMP", "TAIL", "INNERMOST", "MIN_JUMP", "MEDIAN_ROWS")
 )
-GAP = 0.2  # of the extent
+GAP = 0.2  # a cut is at a gap above this share of the extent
 
 
 class Cuts(NamedTuple):
@@ -119,7 +119,7 @@ class Balls(NamedTuple):
     where: Array
     points: Any  # encoded by cells
     rounding: float  # what a squared distance from a centre may be off by, by the squares of both lengths
-    shrink: float  # by which factor two rows may be farther apart than their places
+    shrink: float  # two rows may be farther apart than their places by this factor
 
 
 def cell_size(n: int) -> int:

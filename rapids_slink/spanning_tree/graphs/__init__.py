@@ -65,7 +65,7 @@ class EdgeList:
     src: Array
     dst: Array
     weight: Array  # array of shape (m,), of four or eight bytes, integers or floats, no NaN
-    n_nodes: int  # above every number in `src` and `dst`, at most 2³¹ - 1
+    n_nodes: int  # more than every number in `src` and `dst`, at most 2³¹ - 1
     maximum: bool = False  # whether heavier edges come first; equal ones keep the order of their rows in both cases
 
 
@@ -144,7 +144,7 @@ class Graph:
     """A weighted graph on a device."""
 
     edges: EdgeList  # one row for each of the frame's
-    ids: Array = None  # of the nodes, as they first appear in ``src``, then ``dst``; None if ids are node numbers
+    ids: Array = None  # the nodes' ids, as they first appear in ``src``, then ``dst``; None if ids are node numbers
 
     @property
     def nbytes(self) -> int:
@@ -265,7 +265,7 @@ def read_graph(frame: Any, device: Device, *, maximum: bool = False, most_number
     the number of edges. Other ids are names, which are numbered.
     """
     require_columns(frame, tuple(COLUMNS), "edges")
-    columns = {name: frame[name] for name in COLUMNS}  # once: it takes longer than a round of Borůvka
+    columns = {name: frame[name] for name in COLUMNS}  # taken once, because that takes longer than a round of Borůvka
     _check_columns(columns)
     m, ids, high = len(frame), None, -1
     src, dst = columns["src"], columns["dst"]
@@ -422,7 +422,7 @@ def core_distances_of(ends: tuple[Array, Array], weight: Array, row_weight: Arra
     node, count = node[order], xp.cumsum(row_weight[other[order]])
     start = xp.searchsorted(node, xp.arange(n))
     before = xp.where(start > 0, count[xp.maximum(start, 1) - 1], 0.0) if count.size else xp.zeros(n)
-    copies = row_weight - 1  # at no distance
+    copies = row_weight - 1  # they are at no distance
     at = xp.searchsorted(count, before + xp.maximum(min_samples - copies, 0) * (1 - 2.0**-40))
     core, has = xp.full(n, xp.inf), xp.flatnonzero(at < xp.concatenate([start[1:], xp.full(1, count.size)]))
     core[has] = both[order[at[has]]]

@@ -67,11 +67,11 @@ from rapids_slink.runtime.memory import outside_pool
 MMA, WGMMA, COUNTS, TIGHTEN = (f"neighbors/filter/fused/{name}.cu" for name in ("mma", "wgmma", "counts", "tighten"))
 BLOCK_ROWS, TILE = constant(MMA, "ROWS"), constant(MMA, "COLUMNS")  # rows of a work item, points of a tile
 ATOM_STEPS, STEP_BYTES = 4, 32  # tensor core instructions that an atom of features takes, and a row's bytes in each
-PIECE_BYTES, NORM_BYTES = constant(MMA, "PIECE_BYTES"), 4 * TILE  # of a tile's rows of one atom; of half norms
+PIECE_BYTES, NORM_BYTES = constant(MMA, "PIECE_BYTES"), 4 * TILE  # bytes of a tile's rows in an atom, and half norms
 #: Stages of wgmma.cu by the number of atoms that stay in shared memory: with more none stays.
 WGMMA_STAGES = 4, 8, 8, 6, 5, 8, 7, 6, 5
 WGMMA_WARPS, QUEUE_BYTES = constant(WGMMA, "WARPS"), 8 * constant(MMA, "QUEUE")  # that test; a warp's survivors
-RESERVED_BYTES = 1024  # of shared memory, by CUDA for each block
+RESERVED_BYTES = 1024  # CUDA reserves these bytes of shared memory for each block
 #: Warps of a block of mma.cu, its stages, and blocks of a multiprocessor: the first that fits is taken. The last fits
 #: into Turing's 64 KiB. Copies are not asynchronous there, so a second stage would hide little.
 MMA_SHAPES = (4, 3, 2), (4, 2, 2), (8, 3, 1), (8, 2, 1), (4, 2, 1), (8, 1, 1)
@@ -286,8 +286,8 @@ def _shape(resident: int, gpu: int) -> tuple[int, int, int]:
     raise RuntimeError(f"the fused filter needs {block} bytes of shared memory a block, more than this GPU has")
 
 
-QUANTIZE, QUANTIZE_WARPS = "neighbors/filter/quantize.cu", 2  # of a block
-ATOM_BYTES = ATOM_STEPS * STEP_BYTES  # of a row
+QUANTIZE, QUANTIZE_WARPS = "neighbors/filter/quantize.cu", 2  # warps of a block
+ATOM_BYTES = ATOM_STEPS * STEP_BYTES  # bytes of a row in an atom
 MIXED = 32  # features that a Hadamard matrix mixes
 MIXES = 2
 #: Above the relative error of a rotation: (2 + 2·5·√32)·2⁻²⁴ and terms of second order.

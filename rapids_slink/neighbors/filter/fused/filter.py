@@ -51,7 +51,7 @@ from rapids_slink.runtime.cuda import (
 )
 from rapids_slink.runtime.device import Array, Device
 
-TIGHTEN_WARPS = constant(TIGHTEN, "WARPS")  # of a block
+TIGHTEN_WARPS = constant(TIGHTEN, "WARPS")  # warps of a block
 
 
 class ImageFilter(TileFilter):
@@ -66,8 +66,8 @@ class ImageFilter(TileFilter):
     #: Where lists bound the rows, all slices grow by `listed_growth`, and lists are made after the slices that end at
     #: `listed_offsets` or later.
     listed_offsets, listed_growth = 128, 4.0
-    max_rows = 2**18  # of a launch: enough blocks to fill the GPU evenly
-    max_candidates = 2**26  # of a launch
+    max_rows = 2**18  # a launch of this number has enough blocks to fill the GPU evenly
+    max_candidates = 2**26  # the most of a launch
 
     encoding: Any  # makes the images; see `fused`
     points_image: QuantizedPoints | None
@@ -162,7 +162,7 @@ class ImageFilter(TileFilter):
         if band.start % TILE:
             raise ValueError(f"a band starts at a multiple of {TILE} points, got {band.start}")
         m = bound.size
-        counts = cp.zeros(m + 1, cp.int32)  # and the next work item
+        counts = cp.zeros(m + 1, cp.int32)  # the last is the next work item
         capacity = capacity or self.room * candidate_capacity(task.k)
         candidates = Candidates(cp.empty((m, capacity), cp.int32), counts[:m], self.order)
         items = work_items(rows.half_norm.size // BLOCK_ROWS, band.start // TILE, -(-band.stop // TILE))
@@ -440,7 +440,7 @@ class FusedFilter(ImageFilter, ProductFilter):
         threshold = self.radii(cp.full(1, high), None, padded(1, TILE)).by_row[:1]
         if radius < 0:
             return Radii(image.error, None), threshold
-        norms = cp.where(image.half_norm > -(2**30), image.half_norm, 0)  # without padding
+        norms = cp.where(image.half_norm > -(2**30), image.half_norm, 0)  # padding counts as 0
         largest = -norms.reshape(-1, TILE).min(axis=1).astype(cp.float32) * np.float32(1 + 2.0**-22)
         terms = cp.asarray((radius, *slacks, float(filled_block)), cp.float32)
         return Radii(image.error, largest), cp.concatenate((threshold, terms))
@@ -465,7 +465,7 @@ class FusedFilter(ImageFilter, ProductFilter):
 
 
 MAX_BITS = 2**24  # counts and numbers of ones are exact in float32
-#: The least number of points that give each row its first bound, by whether that bounds all rows of its group.
+#: The least number of points that give each row its first bound, by whether that bounds all rows of its exclusion id.
 SEED_POINTS = {False: 256, True: 64}
 
 
