@@ -128,7 +128,10 @@ def parameters_of(metric: Metric) -> tuple[Any, ...]:
 def metric_with(name: str, p: float, missing: str | None = None, space: Any = None) -> Metric:
     """Return the metric that `parameters_of` describes. Models saved by former versions have fewer parameters."""
     metric = metric_of(name, p, missing)
-    return metric if space is None else in_space(metric, Placed(metric.formula, *space))
+    if space is None:
+        return metric
+    columns, periods, scales = space
+    return in_space(metric, Placed(metric.formula, columns, periods, scales))
 
 
 # ------------------------------------------------------------------------------------------------------- missing values

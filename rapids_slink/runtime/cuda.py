@@ -253,14 +253,17 @@ class ConstantOption(str):
             _constant_memory[key] = self.value
 
 
-def _start(source: str, name: str, options: tuple[str, ...], *how: Any, **more: Any) -> None:
+def _start(
+    source: str, name: str, options: tuple[str, ...], grid: tuple[int, ...], threads: int, arguments: tuple[Any, ...],
+    **more: Any,
+) -> None:  # fmt: skip
     """Start a kernel by CuPy, after writing the constant memory that the options hold."""
     kernel = cuda_kernel(source, name, options).kernel
     constants = [option for option in options if isinstance(option, ConstantOption)]
     with _lock_of(source, options) if constants else UNLOCKED:
         for option in constants:
             option.write(source, options)
-        kernel(*how, **more)
+        kernel(grid, (threads,), arguments, **more)
 
 
 def launch(source: str, name: str, jobs: int, *arguments: Any, options: tuple[str, ...] = (), items: int = 1) -> None:
@@ -277,7 +280,7 @@ def launch_blocks(
     """Start a kernel with a grid of blocks of `threads` threads each, unless the grid is empty."""
     checked = _checked(source, name, options, arguments)
     if all(grid):
-        _start(source, name, options, grid, (threads,), checked, shared_mem=shared_memory)
+        _start(source, name, options, grid, threads, checked, shared_mem=shared_memory)
 
 
 def launch_resident(source: str, name: str, jobs: int, *arguments: Any, options: tuple[str, ...] = ()) -> None:
@@ -287,7 +290,7 @@ def launch_resident(source: str, name: str, jobs: int, *arguments: Any, options:
     """
     blocks, threads = resident_blocks(source, name, jobs, options), constant(source, "THREADS")
     checked = _checked(source, name, options, arguments)
-    _start(source, name, options, (blocks,), (threads,), checked, enable_cooperative_groups=True)
+    _start(source, name, options, (blocks,), threads, checked, enable_cooperative_groups=True)
 
 
 #: The types of integers that numbers become.

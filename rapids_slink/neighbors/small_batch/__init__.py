@@ -150,12 +150,13 @@ class SmallBatchSearch:
         """
         features = self._width + SUM_FEATURES
         half, norm = has_norms * shrink_factor(features) / 2, 1 - accumulation_bound(features)
-        rounding = map(np.float32, (half, norm, ROUND_UP, TINY))
-        sizes = np.int64(self.n), self.m, self._tiles, self._point_tiles, self._capacity
         upper_bound = UpperBound.of(self._width + 2 * SUM_FEATURES, 1.0, self.metric)
         radius = radius_terms(self.d, 1.0, self.metric)
         root = self.metric.distance == "root"
-        return c_struct(*sizes, root, self.d, self._width // STEP, *rounding, *upper_bound, *radius)
+        return c_struct(
+            np.int64(self.n), self.m, self._tiles, self._point_tiles, self._capacity, root, self.d, self._width // STEP,
+            np.float32(half), np.float32(norm), np.float32(ROUND_UP), np.float32(TINY), *upper_bound, *radius,
+        )  # fmt: skip
 
 
 def _most_shared_memory() -> int:

@@ -105,17 +105,17 @@ def places_of_points(
     return places, errors, farthest**0.5, float(errors.max())
 
 
-def cut(places: Array, size: int, leaf: int, min_run: int) -> Cuts:
+def cut(places: Array, size: int, leaf: int, min_side: int) -> Cuts:
     """Cut a sample of `size` of the places, (n, m) float64, as float32, into leaves of up to `leaf` rows.
 
-    `min_run` is the fewest rows on either side of a gap or a jump that is a break.
+    `min_side` is the fewest rows on either side of a gap or a jump that is a break.
     """
     n, m = places.shape
     sample = places[np.arange(size) * sample_stride(n, size) % n].astype(np.float32)
     room = 2 * size + 1
     nodes, values, middles = np.empty((room, 4), np.int32), np.zeros(room, np.float32), np.zeros((room, m), np.float32)
     breaks = np.zeros(size + 1, np.bool_)
-    used = cut_sample(sample, leaf, min_run, nodes, values, middles, breaks)
+    used = cut_sample(sample, leaf, min_side, nodes, values, middles, breaks)
     return Cuts(nodes[:used], values[:used], middles[:used], breaks)
 
 
@@ -137,8 +137,8 @@ def order_by_leaf(leaf: Array, breaks: Array) -> tuple[Array, Array, np.ndarray]
     The breaks are positions in the order, on the host; they ascend and include the first.
     """
     order = np.argsort(leaf, kind="stable").astype(np.int32)
-    run = np.cumsum(breaks)[leaf[order]]
-    return order, inverse(order, np), np.flatnonzero(np.concatenate(([True], run[1:] != run[:-1])))
+    section = np.cumsum(breaks)[leaf[order]]
+    return order, inverse(order, np), np.flatnonzero(np.concatenate(([True], section[1:] != section[:-1])))
 
 
 def rows_by_cells(

@@ -112,7 +112,7 @@ def places_of_points(
     return out, errors, square**0.5, error
 
 
-def cut(places: Array, size: int, leaf: int, min_run: int) -> Cuts:
+def cut(places: Array, size: int, leaf: int, min_side: int) -> Cuts:
     """Cut a sample of the places into leaves: see `rapids_slink.neighbors.tiles.cpu.cut`."""
     (n, m), room = places.shape, 2 * size + 1
     nodes, ends, values = cp.empty((room, 4), cp.int32), cp.empty(room, cp.int32), cp.empty(room, cp.float32)
@@ -123,7 +123,7 @@ def cut(places: Array, size: int, leaf: int, min_run: int) -> Cuts:
         blocks = min(2**level, MOST_CUTS)
         launch_blocks(
             ORDER, "cut_nodes", (blocks,), CUT_THREADS, sample, m, order, moved, nodes, ends, values, middles, breaks,
-            cuts, level, leaf, min_run,
+            cuts, level, leaf, min_side,
         )  # fmt: skip
         if level >= int(size / leaf).bit_length() and level % CHECKED == 0 and not int(cuts[level]):
             break

@@ -135,7 +135,7 @@ extern "C" __global__ void begin_tree(
 // `made` counts the nodes that each level makes, zero at first: they come after those of the levels before.
 extern "C" __global__ void __launch_bounds__(THREADS) cut_nodes(
     const float* __restrict__ sample, int m, int* order, int* moved, Node* nodes, int* ends, float* values, float* middles,
-    int* __restrict__ breaks, int* made, int level, int leaf, int min_run) {
+    int* __restrict__ breaks, int* made, int level, int leaf, int min_side) {
     __shared__ u64 key[SORTED];
     __shared__ int children;
     int used = 1;
@@ -166,7 +166,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) cut_nodes(
             value = value_of(key[low > 0 && (high == n || n / 2 - low <= high - n / 2) ? low : high]);
         }
         float* middle = middles + (size_t)v * m;
-        if ((long long)min(at, n - at) * all < (long long)min_run * n && n >= MIN_JUMP) {
+        if ((long long)min(at, n - at) * all < (long long)min_side * n && n >= MIN_JUMP) {
             find_middle(sample, key, n, m, middle);
             for (int i = threadIdx.x; i < n; i += blockDim.x) {
                 u32 row = key[i];
@@ -174,7 +174,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) cut_nodes(
             }
             sort_in_block(key, n);
             auto square = [&](int i) { return __uint_as_float(key[i] >> 32); };
-            is_tail = all >= 4 * min_run && 0 < square(n / 2) && TAIL * square(n / 2) < square(n - 1);
+            is_tail = all >= 4 * min_side && 0 < square(n / 2) && TAIL * square(n / 2) < square(n - 1);
             int jump = is_tail || at ? 0 : most_of(INNERMOST, n, [&](int i) {
                 return square(i) > JUMP * square(i - 1) ? square(i - 1) > 0 ? square(i) / square(i - 1) : 3e38f : 0.0f;
             });
@@ -207,7 +207,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) cut_nodes(
             nodes[v].axis = axis, nodes[v].first = children, nodes[v].second = children + 1, values[v] = value;
             nodes[children] = Node{LEAF, 0, 0, begin}, ends[children] = cut;
             nodes[children + 1] = Node{LEAF, 0, 0, cut}, ends[children + 1] = begin + all;
-            if (is_tail || (apart && min((int)total, all - (int)total) >= min_run)) breaks[cut] = 1;
+            if (is_tail || (apart && min((int)total, all - (int)total) >= min_side)) breaks[cut] = 1;
             if (is_tail) breaks[begin + all] = 1;
         }
         __syncthreads();

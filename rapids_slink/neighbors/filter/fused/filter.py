@@ -412,8 +412,8 @@ class FusedFilter(ImageFilter, ProductFilter):
     ) -> Any:
         """Return the pairs of points whose surrogate distance is at most their component pair's, and maybe others.
 
-        `order`, int32, has the points in blocks of `BLOCK_ROWS`; within a block a point may repeat only in a run. Each
-        of `items`, (m, 4) int32, has a block of rows by the number of its first tile; the first tile of points and the
+        `order`, int32, has the points in blocks of `BLOCK_ROWS`; in a block a point's copies follow each other. Each of
+        `items`, (m, 4) int32, has a block of rows by the number of its first tile; the first tile of points and the
         one after the last, at most `MAX_ITEM_TILES`; and the number of its component pair. `upper`, float64, is the
         surrogate distance by component pair. Where items have points of several components, their component pair is
         that of the largest `upper`, and `components` are the component of each point in that order, int32, and the
