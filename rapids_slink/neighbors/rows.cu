@@ -1,4 +1,4 @@
-// Hashes of rows, which of them are equal, and norms.
+// These kernels hash rows, find which of them are equal, and write their norms.
 #include "neighbors/exact/formulas.cuh"
 #include "runtime/include/threads.cuh"
 
@@ -6,7 +6,7 @@
 #define VALUE float
 #endif
 
-template <class V> __device__ word bits_of(V x) { return __double_as_longlong(plus(widen(x), 0.0)); }  // of -0.0 those of 0.0
+template <class V> __device__ word bits_of(V x) { return __double_as_longlong(plus(widen(x), 0.0)); }  // -0.0 has those of 0.0
 __device__ word bits_of(word x) { return x; }
 
 // Returns the sum of a row's bits with odd factors, modulo 2⁶⁴, to each lane of a warp: equal rows have equal sums.
@@ -115,7 +115,7 @@ extern "C" __global__ void put_words(
     if (lane == 0) words[i * width + width - 1] = ones;
 }
 
-// Rows followed by their norms, a thread a row, to the bits of the CPU's; see rows.py.
+// Rows are followed by their norms, which have the bits of the CPU's; see rows.py. A thread takes a row.
 
 constexpr int LANES = 8, SUMMED = 128;  // NumPy's pairwise sum has 8 partial sums of each 128 numbers
 constexpr int DEEPEST = 32;            // halves of 2^31 features
@@ -141,7 +141,7 @@ __device__ double sum_of_block(const VALUE* x, int n) {
 __device__ double sum_of_row(const VALUE* x, int n) {
     int size[DEEPEST], depth = 0, start = 0;  // how many numbers are left to sum, the next on top
     double first[DEEPEST], total = 0;         // sums of first halves,
-    int waiting[DEEPEST], halves = 0;         // and how deep the stack was below their second halves
+    int waiting[DEEPEST], halves = 0;         // halves that wait: how deep the stack was below their second halves
     size[depth++] = n;
     while (depth) {
         int m = size[--depth];
@@ -160,7 +160,7 @@ __device__ double sum_of_row(const VALUE* x, int n) {
     return total;
 }
 
-// rows[i] = x_i in float64, minus its mean if `centre`, and then the root of its dot product with itself.
+// Sets rows[i] to x_i in float64, less its mean if `centre`, and then to the root of its dot product with itself.
 extern "C" __global__ void put_norms(
     const VALUE* __restrict__ values, long long n, int d, bool centre, double* __restrict__ rows) {
     long long i = thread_index();

@@ -7,10 +7,10 @@
 #pragma once
 #include "ordering.cuh"
 
-// The component under which `root` goes; `mutual` is whether the one across chose the same edge.
+// Returns the component under which `root` goes; `mutual` is whether the one across chose the same edge.
 __device__ __forceinline__ int hook(int root, int across, bool mutual) { return mutual && root < across ? root : across; }
 
-// The root of v, with path halving. Pointers only ever move to ancestors, so a reader between two writes of other threads
+// Returns the root of v, with path halving. Pointers only ever move to ancestors, so a reader between two writes of other threads
 // still reaches the same root, in at most as many steps as v was deep at the start.
 __device__ __forceinline__ int find_root(int* parent, int v) {
     int p = ((volatile int*)parent)[v];

@@ -42,7 +42,7 @@ extern "C" __global__ void write_all_edges(
     long long e = t - copies, its_code = is_copy ? code[t] : code_of(e);
     double w = is_copy ? weight_of(t) : weight[e];
     if (is_copy && t && w != weight_of(t - 1)) *unsorted = 1;
-    if (!in_turn) {  // as many edges of the other kind come first
+    if (!in_turn) {  // finds how many edges of the other kind come first
         long long low = 0, high = is_copy ? edges : copies;
         while (low < high) {
             long long middle = (low + high) / 2;

@@ -28,7 +28,7 @@ struct Rounds {
     struct { int components, certified; } found[MAX_ROUNDS];
 };
 
-// The other end of v's proposal, -1 if it has none: the next point of its list or the point found by a search, the nearer.
+// Returns the other end of v's proposal, -1 if it has none: the next point of its list or the point found by a search, the nearer.
 __device__ __forceinline__ int proposal(
     long long v, int k, const int* ids, const double* weights, const int* component, int cursor, const int* nearest_outside,
     const double* nearest_outside_weight, double& weight) {
@@ -130,7 +130,7 @@ extern "C" __global__ void find_largest(long long n, const int* __restrict__ siz
     if (threadIdx.x % 32 == 0 && most) atomicMax(largest, most);
 }
 
-// The points of uncertified components, except the largest, that may have an edge lighter than their component's best.
+// Lists the points of uncertified components, except the largest, that may have an edge lighter than their component's best.
 extern "C" __global__ void list_rows_to_search(
     long long n, const int* __restrict__ component, const unsigned long long* __restrict__ largest,
     const double* __restrict__ bound_weight, const long long* __restrict__ bound_code,
@@ -169,7 +169,7 @@ extern "C" __global__ void unite_pairs(
     if (pair < m) unite(parent, src ? src[pair] : pair / k, dst[pair]);
 }
 
-// The weight and the code of the edge to the last entry of each of n lists of k.
+// Writes the weight and the code of the edge to the last entry of each of n lists of k.
 extern "C" __global__ void last_listed(
     long long n, int k, const int* __restrict__ ids, const double* __restrict__ weights, double* __restrict__ weight,
     long long* __restrict__ code) {

@@ -1,11 +1,12 @@
-// Friends of friends on a bounding volume hierarchy: the components of all pairs within a limit. docs/algorithms.md has the proof.
+// These kernels find friends of friends on a bounding volume hierarchy: the components of all pairs within a limit. docs/algorithms.md
+// has the proof.
 //
 // A point is its position along the curve. `parent` is a forest over points whose roots are the components; a point's parent
 // comes before it.
 #include "neighbors/bvh.cuh"
 #include "spanning_tree/boruvka.cuh"
 
-constexpr int THREADS = 256, BLOCKS = 8;  // of a multiprocessor at a time, where blocks wait for each other
+constexpr int THREADS = 256, BLOCKS = 8;  // BLOCKS of THREADS fit on a multiprocessor, where blocks wait for each other
 
 // Reduces the values of the points within the limit of each point, itself among them, into its `total`, by its id. Where it
 // `adds`, it adds them until they are enough; otherwise the totals are infinite, or those of points that are passed over, and it
@@ -44,7 +45,7 @@ extern "C" __global__ void mark_tight_nodes(int leaves, const Span* __restrict__
     nodes[v].group = sides.of_gaps() <= limit ? spans[v].first : MIXED;
 }
 
-// Each point's parent is the first point of the largest tight node that holds it, or else the point alone. `others`
+// Makes each point's parent the first point of the largest tight node that holds it, or else the point itself. `others`
 // counts the points that are not the first of their tight node.
 extern "C" __global__ void __launch_bounds__(THREADS) begin_with_tight_nodes(
     const int* __restrict__ leaf_of, long long n, const Node* __restrict__ nodes, const int* __restrict__ above,

@@ -1,4 +1,4 @@
-// Each row's least k candidates in the total order. One warp a row.
+// This kernel keeps each row's least k candidates in the total order. A warp takes a row.
 #include "neighbors/exact/candidates.cuh"
 #include "neighbors/filter/measured.cuh"
 
@@ -13,7 +13,7 @@
 // zero. Rows with at most `more_than` candidates are left as they are. A warp has `rows_a_warp` rows, at most 32, and reads
 // their counts at once: many rows if most are left.
 //
-// MEASURED: upper bounds by distances in float32, which take a fraction of exact distances' time, are in place of weights.
+// MEASURED: upper bounds by distances in float32 take the place of weights, because they take a fraction of exact distances' time.
 //
 // Without `candidates` and `count` all n_points are candidates. They are dealt out to `parts` lists of a row, each with `capacity`
 // points that follow each other; nothing else is written. Otherwise `parts` is 1.

@@ -1,10 +1,10 @@
-// The least k entries that a warp is offered, sorted by weight and id.
+// A warp keeps the least k entries that it is offered, sorted by weight and id.
 #pragma once
 #include "ordering.cuh"
 #include "runtime/include/threads.cuh"
 
-// One step of a bitonic sort by a warp: of each two entries `stride` apart the lesser comes first, or last in blocks of `block`
-// entries of which every other one is sorted the other way.
+// Makes one step of a bitonic sort by a warp: of each two entries `stride` apart the lesser comes first. Entries are in blocks of
+// `block`, and in every other block the lesser comes last.
 __device__ __forceinline__ void exchange_entries(double* w, int* id, int size, int block, int stride, bool descending) {
     __syncwarp();
     for (int t = threadIdx.x % WARP; t < size / 2; t += WARP) {
@@ -17,11 +17,11 @@ __device__ __forceinline__ void exchange_entries(double* w, int* id, int size, i
     }
 }
 
-// The most entries that wait to be inserted into a list of `size`.
+// Returns the most entries that wait to be inserted into a list of `size`.
 __device__ __forceinline__ int waiting_room(int size) { return max(2 * WARP, size / 2); }
 
-// A warp's sorted list of k entries. Up to 32 are in registers, one a lane. A longer one is in shared memory: `size` entries, a
-// power of two, and after them the waiting room.
+// This is a warp's sorted list of k entries. Up to 32 are in registers, one a lane. A longer list is in shared memory: it has `size`
+// entries, a power of two, and after them the waiting room.
 struct TopK {
     double* w;
     int* id;
@@ -49,7 +49,7 @@ struct TopK {
     }
     __device__ double last_weight() const { return few() ? __shfl_sync(ALL_LANES, own_w, k - 1) : w[k - 1]; }
     __device__ int last_id() const { return few() ? __shfl_sync(ALL_LANES, own_id, k - 1) : id[k - 1]; }
-    // An entry a lane, if it is wanted; all lanes must call.
+    // Offers each lane's entry, if it is wanted. All lanes must call.
     __device__ void offer(double weight, int candidate, bool wanted) {
         bool comes_before = before(weight, candidate, last_weight(), last_id());  // asked by all lanes
         wanted = wanted && comes_before;

@@ -1,18 +1,18 @@
-// The direct filter: sums of float32 terms of every row with every point of a tile, and the test of them as cuda.py has
-// it. Only the pairs that pass are written. FORMULA names what is summed; of `minkowski`, HALVES is twice the
+// This is the direct filter: it sums float32 terms of every row with every point of a tile, and tests the sums as cuda.py says.
+// Only the pairs that pass are written. FORMULA names what is summed; of `minkowski`, HALVES is twice the
 // exponent.
 //
-// The tests' slack covers any order of the sums, fused multiply-add, and zeros in position of subnormal numbers.
+// The tests' slack covers any order of the sums, fused multiply-add, and zeros in place of subnormal numbers.
 #ifndef FORMULA
 #define FORMULA manhattan
 #define HALVES 2
 #endif
 
-constexpr int THREADS = 256, SIDE = 16;            // of a block, and along either side of its tile
+constexpr int THREADS = 256, SIDE = 16;            // a block has these threads, SIDE along either side of its tile
 constexpr int ADJACENT = 4, EACH = 2 * ADJACENT;   // rows, and points, that a thread reads at once, and that it has
 constexpr int TILE = SIDE * EACH, STEP = 8;        // rows, and points, of a block, and features in shared memory at a time
 
-// t to the HALVES / 2.
+// Returns t to the power HALVES / 2.
 __device__ __forceinline__ float power(float t) {
     float result = HALVES % 2 ? sqrtf(t) : 1;
 #pragma unroll
