@@ -70,8 +70,8 @@ extern "C" __global__ void list_first(
     long long n, const unsigned* __restrict__ table, const unsigned* __restrict__ slot, int* __restrict__ first, int* count) {
     long long i = thread_index();
     bool is_first = i < n && table[slot[i]] == i + 1;
-    int slot = claim_in_warp(is_first, count);
-    if (is_first) first[slot] = i;
+    int at = claim_in_warp(is_first, count);
+    if (is_first) first[at] = i;
 }
 
 // Writes the number of each row's entry, by the m first rows, in place of its slot, and counts the rows of each number.

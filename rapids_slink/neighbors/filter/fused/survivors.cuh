@@ -139,21 +139,21 @@ struct Survivors {
         u64 survivor = lane < n ? queue[queued - n + lane] : 0;
         queued -= n;
         __syncwarp();
-        u32 position = survivor, half = survivor >> 32, in_item = position & (1u << COLUMN_BITS) - 1;
-        u32 row = first_row + (position >> COLUMN_BITS & 31);
+        u32 packed = survivor, half = survivor >> 32, in_item = packed & (1u << COLUMN_BITS) - 1;
+        u32 row = first_row + (packed >> COLUMN_BITS & 31);
         u32 column = item.tile(item.first + in_item / COLUMNS) * COLUMNS + in_item % COLUMNS;
         sum_t value = (sum_t&)half;
         if (BETWEEN_COMPONENTS) return put_pairs(lane < n, row, column, value, item.more);
         if (!SYMMETRIC && lane < n && column_group && column_group[column] == row_group[row]) return;
         if (lane >= n) return;
         if (!SYMMETRIC || value <= rounded(slack_of(radius[row], tile_error[column / COLUMNS]))) put(row, column, half);
-        if (SYMMETRIC && position >> 30 && value <= rounded(slack_of(radius[column], tile_error[row / COLUMNS])))
+        if (SYMMETRIC && packed >> 30 && value <= rounded(slack_of(radius[column], tile_error[row / COLUMNS])))
             put(column, row, half);
     }
     // Queues the survivors of the lanes whose pair is `wanted`. All lanes must call.
-    __device__ __forceinline__ void push(bool wanted, u32 position, sum_t half, const WorkItem& item) {
+    __device__ __forceinline__ void push(bool wanted, u32 packed, sum_t half, const WorkItem& item) {
         u32 votes = __ballot_sync(~0u, wanted);
-        if (wanted) queue[queued + __popc(votes & ((1u << lane) - 1))] = (u64)(u32&)half << 32 | position;
+        if (wanted) queue[queued + __popc(votes & ((1u << lane) - 1))] = (u64)(u32&)half << 32 | packed;
         queued += __popc(votes);
         if (queued >= 32) append(32, item);
     }

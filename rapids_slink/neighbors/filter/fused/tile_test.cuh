@@ -161,9 +161,9 @@ __device__ __forceinline__ void push_passing(
                 u32 bit = __ffs(rest) - 1, row = (lane >> 2) + (bit & 2) * 4;
                 u32 in_tile = 2 * (lane & 3) + 64 * w + (bit & 28) * 2 + (bit & 1);
                 u32 column = t * COLUMNS + in_tile, in_warp = strip.first_row - survivors.first_row + row;
-                u32 position = (u32)test.for_columns << 30 | in_warp << COLUMN_BITS | (i - item.first) * COLUMNS + in_tile;
+                u32 packed = (u32)test.for_columns << 30 | in_warp << COLUMN_BITS | (i - item.first) * COLUMNS + in_tile;
                 bool real = rest && column < n_columns && !(SYMMETRIC && column == strip.first_row + row);
                 sum_t half_norm = bit & 2 ? strip.half_norm[1] : strip.half_norm[0];
-                survivors.push(real, position, SYMMETRIC || BETWEEN_COMPONENTS ? half_norm - select<32>(sum + 32 * w, bit) : 0, item);
+                survivors.push(real, packed, SYMMETRIC || BETWEEN_COMPONENTS ? half_norm - select<32>(sum + 32 * w, bit) : 0, item);
             }
 }
