@@ -53,7 +53,7 @@ from rapids_slink.spanning_tree import kernels as tree_kernels
 from rapids_slink.spanning_tree.boxes import label_by_boxes, label_by_pairs, label_friends
 from rapids_slink.spanning_tree.graphs import kernels as edge_kernels
 from rapids_slink.spanning_tree.lists import tree_of_lists
-from rapids_slink.spanning_tree.ways import forest_of_groups, join_copies
+from rapids_slink.spanning_tree.ways import connect_copies, forest_of_groups
 
 PACKAGE = Path(rapids_slink.__file__).parent
 KERNEL = re.compile(r"__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s+)?(\w+)\s*\(")
@@ -176,7 +176,7 @@ def equal_rows(device: Device, points: np.ndarray) -> tuple[Any, ...]:
     return found.first, found.number, found.count
 
 
-def join_equal_rows(device: Device, points: np.ndarray, are_tied: bool) -> tuple[Any, ...]:
+def connect_equal_rows(device: Device, points: np.ndarray, are_tied: bool) -> tuple[Any, ...]:
     """Return the distinct ones of rows of which each comes three times, and a chain of these with their copies."""
     n, m, asarray = len(points), len(points) // 3, device.asarray
     first, number, count = np.arange(m, dtype=np.int32), np.arange(n, dtype=np.int32) % m, np.full(m, 3)
@@ -184,9 +184,9 @@ def join_equal_rows(device: Device, points: np.ndarray, are_tied: bool) -> tuple
     chain = {"src": first[:-1].copy(), "dst": first[1:].copy(), "weight": (1.0 + first[1:]) // 2}
     tree = PreallocatedFrame.of(device, {name: asarray(column) for name, column in chain.items()})
     own = asarray(np.ones(m) if are_tied else (5.0 + first) / n)
-    joined = join_copies(copies, tree, own, device)
-    assert joined is not None
-    return exact_kernels(device).take_rows(asarray(points), copies.first), *joined.columns.values()
+    connected = connect_copies(copies, tree, own, device)
+    assert connected is not None
+    return exact_kernels(device).take_rows(asarray(points), copies.first), *connected.columns.values()
 
 
 def tree_of_matrix(device: Device, points: np.ndarray, min_samples: int = 1) -> tuple[Any, ...]:
@@ -445,7 +445,7 @@ def steps() -> Iterator[tuple[str, Step]]:
     for are_tied in (False, True):
         yield (
             f"equal rows, {'' if are_tied else 'not '}tied",
-            partial(join_equal_rows, points=islands, are_tied=are_tied),
+            partial(connect_equal_rows, points=islands, are_tied=are_tied),
         )
     yield "a distance matrix", partial(tree_of_matrix, points=points["bytes"])
     yield "a distance matrix, many samples", partial(tree_of_matrix, points=islands, min_samples=40)
@@ -496,9 +496,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     launched = set()
     look_up = launches.cuda_kernel
 
-    def noted(source: str, name: str, *options: str) -> Any:
+    def noted(source: str, name: str, options: tuple[str, ...] = ()) -> Any:
         launched.add((source, name))
-        return look_up(source, name, *options)
+        return look_up(source, name, options)
 
     gpu = cuda()
     _ = gpu.frames  # cuDF sets CuPy's allocator when it is imported

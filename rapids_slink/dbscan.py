@@ -359,7 +359,7 @@ def _by_trees(
         check_memory(device, pipeline.estimate_fit(core_problem), counted(core.size, "core row"))
         tree, _ = pipeline.tree_of_points(values[core], core_problem, part_report, tree_of_rows)
         parent = xp.arange(core.size, dtype="int32")
-        tree_kernels(device).join_pairs(parent, tree.columns["src"], tree.columns["dst"])
+        tree_kernels(device).unite_pairs(parent, tree.columns["src"], tree.columns["dst"])
         labels[core] = components(xp.arange(core.size), parent, device)
     if core.size and others.size:
         x, y = (replace(points, values=values[rows], index=None) for rows in (others, core))
@@ -424,8 +424,8 @@ def _pairs_of_groups(points: Points, groups: Groups, task: PairTask, max_pairs: 
     is_large = ~takes_all_pairs(groups.sizes * (groups.sizes / 2), device)
     number, starts = groups.number[order], device.asarray(groups.starts)
     position = xp.flatnonzero(~device.asarray(is_large)[number])
-    for owner, place in pairs_of_ranges(position + 1, starts[number[position] + 1] - position - 1, device):
-        src, dst = order[position[owner]], order[place]
+    for owner, member in pairs_of_ranges(position + 1, starts[number[position] + 1] - position - 1, device):
+        src, dst = order[position[owner]], order[member]
         weight = kernels(device).pair_distances(rows, src, dst, metric)
         if limit.decides:
             kept = weight <= limit.surrogate

@@ -291,8 +291,8 @@ class _Run:
         """
         with self.report.stage("read", CPU):
             self._read_pieces()
-        place = np.empty_like(order)
-        place[order] = np.arange(order.size)
+        rank = np.empty_like(order)
+        rank[order] = np.arange(order.size)
         with self.report.stage("blocks", CPU):
             blocks = self._blocks(metric)
         gone = np.zeros((3, 0), np.int64)
@@ -305,7 +305,7 @@ class _Run:
             with self.report.stage("search", CPU):
                 root = self._components(blocks)
             with self.report.stage(self.by, CPU):
-                parts.append(self._choose(self.by, root, place, order))
+                parts.append(self._choose(self.by, root, rank, order))
         every = np.concatenate(parts, axis=1)
         goes, to, distance = every[:, np.argsort(every[0])]
         with self.report.stage("write", CPU):
@@ -403,13 +403,13 @@ class _Run:
         """Return the least row of the component of each row, (n,) int64."""
         parent = np.arange(self.n)
         self.report.count("search", searches=len(blocks.searches), pairs_of_rows=blocks.pairs_of_rows())
-        for src, dst in self._searched("united", blocks, partial(_joined, blocks, self.how)):
-            kernels(CPU).join_pairs(parent, src, dst)
+        for src, dst in self._searched("united", blocks, partial(_pairs_to_unite, blocks, self.how)):
+            kernels(CPU).unite_pairs(parent, src, dst)
         while not np.array_equal(upper := parent[parent], parent):
             parent = upper
         return parent
 
-    def _choose(self, by: str, root: np.ndarray, place: np.ndarray, order: np.ndarray) -> np.ndarray:
+    def _choose(self, by: str, root: np.ndarray, rank: np.ndarray, order: np.ndarray) -> np.ndarray:
         """Return the rows that go, the row that each goes to, and the bits of distances, (3, m) int64.
 
         The distances are zeros if nobody asks for them.
@@ -427,12 +427,12 @@ class _Run:
             packs = [pairs[:, i : i + half] for i in range(0, goes.size, half)]
             work = partial(_distances, self.pieces, self.how)
         else:
-            packs = [np.stack((rows, root[rows])) for rows in self._packs(root, place)]
+            packs = [np.stack((rows, root[rows])) for rows in self._packs(root, rank)]
             work = partial(_by_pairs, self.pieces, self.how, by == "leaders", half, self.max_rows)
         named = {f"pack-{i}": pack for i, pack in enumerate(packs)}
         return np.concatenate([np.zeros((3, 0), np.int64), *self._results("Choosing", named, work)], axis=1)
 
-    def _packs(self, root: np.ndarray, place: np.ndarray) -> Iterator[np.ndarray]:
+    def _packs(self, root: np.ndarray, rank: np.ndarray) -> Iterator[np.ndarray]:
         """Yield the rows of whole components, by rank, as many as fit; those of one that does not fit, alone."""
         sizes = np.bincount(root, minlength=root.size)
         rows = np.flatnonzero(sizes[root] > 1)
@@ -441,10 +441,10 @@ class _Run:
         begin = 0
         for start, stop in pairwise([*starts.tolist(), rows.size]):
             if stop - begin > self.max_rows and start > begin:
-                yield _by_place(rows[begin:start], place)
+                yield _by_rank(rows[begin:start], rank)
                 begin = start
         if rows.size:
-            yield _by_place(rows[begin:], place)
+            yield _by_rank(rows[begin:], rank)
 
     def _write(self, goes: np.ndarray, to: np.ndarray, distance: np.ndarray) -> None:
         drafts = self._drafts()
@@ -499,8 +499,8 @@ def _decode(files: VectorFiles, start: int, stop: int, path: Path) -> None:
     files.read(start, mapped)
 
 
-def _by_place(rows: np.ndarray, place: np.ndarray) -> np.ndarray:
-    ordered: np.ndarray = rows[np.argsort(place[rows])]
+def _by_rank(rows: np.ndarray, rank: np.ndarray) -> np.ndarray:
+    ordered: np.ndarray = rows[np.argsort(rank[rows])]
     return ordered
 
 
@@ -523,7 +523,7 @@ def _results(work: Callable[[Any], Any], parts: dict[Any, Any]) -> Iterator[tupl
         yield names.pop(future), result
 
 
-def _joined(blocks: Blocks, how: dict[str, Any], search: Search) -> np.ndarray:
+def _pairs_to_unite(blocks: Blocks, how: dict[str, Any], search: Search) -> np.ndarray:
     """Return pairs of rows that connect the components of the rows of a search, (2, m) int64."""
     row, keys = blocks.rows(search), blocks.pieces.keys()
     groups = None

@@ -4,7 +4,7 @@
     sources, or pairs ──▶ Marks ──constrained_forest──▶
 
 With `cannot_link` the forest is that of Kruskal's algorithm: edges are taken in merge order, in turn, on the host, and
-what would join two clusters with a mark in common is refused. A *mark* is something that no cluster may have twice. A
+what would merge two clusters with a mark in common is refused. A *mark* is something that no cluster may have twice. A
 source of records is a mark of all its records, and each pair of nodes that may not meet is a mark of these two. Two
 clusters may merge if they have no mark in common. What is refused once would be refused later as well, since clusters
 only grow. The user's source for each node is a column, an array or a Series, and pairs of nodes are a frame or an array
@@ -319,34 +319,34 @@ def constrained_bytes(edges: int, marks: Marks) -> int:
 
 
 def constrained_forest(edges: EdgeList, marks: Marks, device: Device) -> tuple[Any, int]:
-    """Return the rows of the edges that merge, in merge order, on the device, and how many edges were refused.
+    """Return the rows of the edges that merge clusters, in merge order, on the device, and how many edges were refused.
 
     Edges are taken by (weight, row). An edge within a cluster is not refused, and a refused one is counted each time
     that it is in the list.
     """
     rows = merge_order(edges, device.xp.arange(edges.src.size), device)
     src, dst = (np.ascontiguousarray(to_host(end[rows]), np.int32) for end in (edges.src, edges.dst))
-    merging, refused = join_unless_marked(src, dst, edges.n_nodes, marks)
+    merging, refused = merge_unless_marked(src, dst, edges.n_nodes, marks)
     return rows[device.asarray(merging)], refused
 
 
-def join_unless_marked(src: np.ndarray, dst: np.ndarray, n: int, marks: Marks) -> tuple[np.ndarray, int]:
-    """Return the positions of the edges among n nodes that merge, taken in this order, and how many are refused."""
+def merge_unless_marked(src: np.ndarray, dst: np.ndarray, n: int, marks: Marks) -> tuple[np.ndarray, int]:
+    """Return the positions of the edges among n nodes that merge clusters, in this order, and how many are refused."""
     size = marks.node.size
-    place = np.int32 if size < 2**31 else np.int64
-    first, last, following = (np.full(length, -1, place) for length in (n, n, size))
-    parent, count = np.arange(n, dtype=np.int32), np.zeros(n, place)
+    index_type = np.int32 if size < 2**31 else np.int64
+    first, last, following = (np.full(length, -1, index_type) for length in (n, n, size))
+    parent, count = np.arange(n, dtype=np.int32), np.zeros(n, index_type)
     merging = np.empty(min(max(n - 1, 0), src.size), np.int64)
-    merged, refused = _join(src, dst, marks.node, marks.mark, first, last, count, following, parent, merging)
+    merged, refused = _merge(src, dst, marks.node, marks.mark, first, last, count, following, parent, merging)
     return merging[:merged], int(refused)
 
 
 @njit(nogil=True, cache=True)
-def _join(src, dst, node, mark, first, last, count, following, parent, merging):
-    """Merge the clusters of the ends of the edges in turn; return how many edges merged, and how many were refused.
+def _merge(src, dst, node, mark, first, last, count, following, parent, merging):
+    """Merge the clusters of the ends of the edges in turn; return how many did, and how many were refused.
 
-    The marks of a cluster are a list of places in `mark`, from `first` to `last`. Each mark and its cluster are also in
-    a set, as one number.
+    The marks of a cluster are a list of positions in `mark`, from `first` to `last`. Each mark and its cluster are also
+    in a set, as one number.
     """
     n = np.int64(parent.size)
     held = {np.int64(-1)}

@@ -29,16 +29,16 @@ extern "C" __global__ void gather_edges(
 extern "C" __global__ void order_ties(
     long long m, long long most, const double* __restrict__ weight, const long long* __restrict__ code, int* __restrict__ src,
     int* __restrict__ dst, double* __restrict__ ordered, int* has_more) {
-    long long i = thread_index(), place = i;
+    long long i = thread_index(), position = i;
     if (i >= m) return;
     auto ties = [&](long long j) { return j >= 0 && j < m && (float)weight[j] == (float)weight[i]; };
     if (ties(i - most) || ties(i + most)) {
         *has_more = 1;
         return;
     }
-    for (long long j = i - 1; ties(j); j--) place -= lighter(weight[i], code[i], weight[j], code[j]);
-    for (long long j = i + 1; ties(j); j++) place += lighter(weight[j], code[j], weight[i], code[i]);
-    src[place] = (int)(code[i] >> 32), dst[place] = (int)code[i], ordered[place] = weight[i];
+    for (long long j = i - 1; ties(j); j--) position -= lighter(weight[i], code[i], weight[j], code[j]);
+    for (long long j = i + 1; ties(j); j++) position += lighter(weight[j], code[j], weight[i], code[i]);
+    src[position] = (int)(code[i] >> 32), dst[position] = (int)code[i], ordered[position] = weight[i];
 }
 
 // Writes the weights of edges in the order of their codes. Adding 0 makes both zeros one, because a sort looks at bits.

@@ -176,7 +176,7 @@ class VectorFiles:
                 raise ValueError(f"row {int(missing.argmax())} of {path} has no value in column {name!r}")
             yield path, column
 
-    def place(self, row: int) -> str:
+    def location(self, row: int) -> str:
         """Return which row of which file has this number, as text."""
         file = int(np.searchsorted(self.starts, row, side="right")) - 1
         return f"row {row - int(self.starts[file])} of {self.paths[file]}"
@@ -243,7 +243,7 @@ class VectorFiles:
         for column in columns:
             if column.null_count:
                 row = at + int(np.asarray(column.is_null()).argmax())
-                raise ValueError(f"{self.place(row)} has no value in column {self.columns[0]!r}")
+                raise ValueError(f"{self.location(row)} has no value in column {self.columns[0]!r}")
         if is_fixed_size_binary(columns[0].type):
             every = np.frombuffer(columns[0].buffers()[1], NARROW[self.narrow][1]).reshape(-1, self.width)
             return every[columns[0].offset :][: batch.num_rows]
@@ -255,11 +255,11 @@ class VectorFiles:
         if other.any():
             row = int(other.argmax())
             what = f"{lengths[row]} values in column {self.columns[0]!r}, and rows before it {self.width}"
-            raise ValueError(f"{self.place(at + row)} has {what}")
+            raise ValueError(f"{self.location(at + row)} has {what}")
         flat = columns[0].flatten()
         if flat.null_count:
             row = at + int(np.asarray(flat.is_null()).argmax()) // self.width
-            raise ValueError(f"{self.place(row)} has a missing value in column {self.columns[0]!r}")
+            raise ValueError(f"{self.location(row)} has a missing value in column {self.columns[0]!r}")
         return np.asarray(flat.to_numpy(zero_copy_only=False)).reshape(-1, self.width)
 
     def _check_values(self, values: np.ndarray, first: int) -> None:
@@ -270,17 +270,17 @@ class VectorFiles:
             wrong = (bits & exponent) == exponent
             if wrong.any():
                 row = first + int(wrong.any(axis=1).argmax())
-                raise ValueError(f"{self.place(row)} has a value that is not finite: NaN or infinite")
+                raise ValueError(f"{self.location(row)} has a value that is not finite: NaN or infinite")
             bits = bits << 1  # without the sign
         if self.refuses_zeros and not (is_any := bits.any(axis=1)).all():
-            raise ValueError(f"{self.place(first + int(is_any.argmin()))} is zero in every value: it has no cosine")
+            raise ValueError(f"{self.location(first + int(is_any.argmin()))} is zero in every value: it has no cosine")
 
     def _width_of_first(self) -> int:
         part = next(part for part in self.parts if part.stop > part.start)
         _, batch = next(self._batches(part, part.start, part.stop))
         first = batch.column(0)[0].as_py()
         if not first:
-            raise ValueError(f"{self.place(part.start)} has no value in column {self.columns[0]!r}")
+            raise ValueError(f"{self.location(part.start)} has no value in column {self.columns[0]!r}")
         return len(first)
 
 
@@ -395,10 +395,10 @@ class Pieces:
         parts = [self.load(piece) for piece in range(len(self.bounds) - 1)]
         values = np.empty((numbers.size, parts[0].shape[1]), parts[0].dtype)
         order = np.argsort(numbers, kind="stable")
-        places = np.searchsorted(numbers[order], self.bounds)
+        stops = np.searchsorted(numbers[order], self.bounds)
         chunks = [
             (piece, start, min(start + TAKEN, stop))
-            for piece, (begin, stop) in enumerate(pairwise(places.tolist()))
+            for piece, (begin, stop) in enumerate(pairwise(stops.tolist()))
             for start in range(begin, stop, TAKEN)
         ]
 

@@ -323,15 +323,15 @@ def fit_pairs(
     report["way"] = CANNOT_LINK
     with report.stage("pairs", device):
         every, room = slice(0, n), within.room_for_pairs(device)
-        found = near.find(every, room)
-        if found.src is None:
-            near.refuse(found.count, every, room, APART_ADVICE)
+        pairs = near.find(every, room)
+        if pairs.src is None:
+            near.refuse(pairs.count, every, room, APART_ADVICE)
         # Pairs are sorted by (src, dst), so the edges' numbers have the order of the total order among equal weights.
-        edges = EdgeList(found.src, found.dst, found.weight, n)
-        report.count("pairs", pairs=found.count)
+        edges = EdgeList(pairs.src, pairs.dst, pairs.weight, n)
+        report.count("pairs", pairs=pairs.count)
     with report.stage("spanning_tree", device):
-        needed = MemoryEstimate(constrained_bytes(found.count, marks) + TREE_BYTES[device.name] * n)
-        check_memory(device, needed, f"{counted(found.count, 'pair')} of {counted(n, 'row')}")
+        needed = MemoryEstimate(constrained_bytes(pairs.count, marks) + TREE_BYTES[device.name] * n)
+        check_memory(device, needed, f"{counted(pairs.count, 'pair')} of {counted(n, 'row')}")
         rows, refused = constrained_forest(edges, marks, device)
         report.count("spanning_tree", refused=refused)
         tree = PreallocatedFrame.empty(device, rows.size, EDGE_TYPES)

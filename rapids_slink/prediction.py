@@ -37,13 +37,13 @@ from rapids_slink.runtime.memory import MemoryEstimate, check_memory, outside_po
 from rapids_slink.runtime.threads import for_each_chunk
 
 #: The number of pairs whose distances are computed at a time, for medoids.
-MEDOID_BLOCK = 2**20
+MEDOID_PAIRS = 2**20
 #: A number that replaces an infinite λ, that of equal rows, so that the sums and quotients below stay finite.
 LARGEST_RATE = 1e150
 #: The number that hdbscan adds to a divisor that may be zero, or takes in its place.
 TINY = 1e-8
 #: The number of pairs, of two rows or of a row and a cluster, that are computed at a time.
-BLOCK = 2**22
+BLOCK_PAIRS = 2**22
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ def _distance_sums(values: Array, reading: Array, rows: Array, strength: Any, me
         length = distances(metric, surrogate, (src, dst), (values, values), device)
         total[block] = (length.reshape(some.size, m) * weight).sum(axis=1)
 
-    for_each_chunk(device, add, row_blocks(m, m, MEDOID_BLOCK))
+    for_each_chunk(device, add, row_blocks(m, m, MEDOID_PAIRS))
     return total
 
 
@@ -246,7 +246,8 @@ def approximate_predict(X: Any, model: Density, device: Device, report: Report) 
     """Return new rows' labels, probabilities and anchors; see `HDBSCAN.approximate_predict`."""
     with report.stage("predict", device):
         points, _, anchor, rate = model.anchors(X, device)
-        cluster = _place(model.tree.parent, model.tree.birth, model.tree.cluster, model.tree.departure, anchor, rate)
+        tree = model.tree
+        cluster = _clusters_around(tree.parent, tree.birth, tree.cluster, tree.departure, anchor, rate)
         label = model.label[cluster]
         largest = np.where(label < 0, np.inf, model.largest[model.selected[label]] if model.selected.size else np.inf)
         probability = np.where(label < 0, 0.0, 1.0)
@@ -311,7 +312,7 @@ def _by_blocks(m: int, model: Density, device: Device, vectors: Callable[[slice]
     """Return the vectors of m rows, (m, k), computed for some rows at a time."""
     k = model.selected.size
     whole = device.xp.empty((m, k))
-    for rows in row_blocks(m, k, BLOCK) if k else []:
+    for rows in row_blocks(m, k, BLOCK_PAIRS) if k else []:
         whole[rows] = vectors(rows)
     return whole
 
@@ -357,7 +358,7 @@ def exemplar_distances(values: Array, fitted: FittedRows, rows: Array, label: Ar
         kernels(device).scatter_min(part, group, length[:, None])
         least[block] = part.reshape(size, k)
 
-    for_each_chunk(device, fill, row_blocks(m, count, BLOCK))
+    for_each_chunk(device, fill, row_blocks(m, count, BLOCK_PAIRS))
     return least
 
 
@@ -384,14 +385,14 @@ def relative_validity(labels: np.ndarray, src: np.ndarray, dst: np.ndarray, weig
 
 
 @njit(nogil=True, cache=True)
-def _place(parent: Any, birth: Any, cluster: Any, departure: Any, anchor: Any, rate: Any) -> Any:
+def _clusters_around(parent: Any, birth: Any, cluster: Any, departure: Any, anchor: Any, rate: Any) -> Any:
     """Return each new row's cluster: that of its anchor, or the first around that which was born below the row's λ."""
-    place = cluster[anchor]
+    around = cluster[anchor]
     for i in range(anchor.size):
         if departure[anchor[i]] > rate[i]:
-            while place[i] > 0 and birth[place[i]] >= rate[i]:
-                place[i] = parent[place[i]]
-    return place
+            while around[i] > 0 and birth[around[i]] >= rate[i]:
+                around[i] = parent[around[i]]
+    return around
 
 
 @njit(nogil=True, cache=True)

@@ -128,7 +128,10 @@ def parameters_of(metric: Metric) -> tuple[Any, ...]:
 def metric_with(name: str, p: float, missing: str | None = None, space: Any = None) -> Metric:
     """Return the metric that `parameters_of` describes. Models saved by former versions have fewer parameters."""
     metric = metric_of(name, p, missing)
-    return metric if space is None else in_space(metric, Placed(metric.formula, *space))
+    if space is None:
+        return metric
+    columns, periods, scales = space
+    return in_space(metric, Placed(metric.formula, columns, periods, scales))
 
 
 # ------------------------------------------------------------------------------------------------------- missing values
@@ -282,9 +285,9 @@ class Space:
         scales: list[float] = []
         for group, scale in self.scales:
             one = not isinstance(group, tuple) or (names is not None and group in names)
-            places = [_place_of(column, names, d) for column in ((group,) if one else group)]
-            columns += places
-            scales += [0.0] * (len(places) - 1) + [scale]
+            positions = [_position_of(column, names, d) for column in ((group,) if one else group)]
+            columns += positions
+            scales += [0.0] * (len(positions) - 1) + [scale]
         labels = list(range(d)) if names is None else list(names)
         if twice := [labels[c] for c in columns if columns.count(c) > 1]:
             raise ValueError(f"scales has column {twice[0]!r} twice: each is in one group")
@@ -297,7 +300,7 @@ class Space:
         return Placed(self.within, tuple(range(d)), (inf,) * d, (1.0,) * d if self.scales else ())
 
 
-def _place_of(column: Any, names: Sequence[Any] | None, d: int) -> int:
+def _position_of(column: Any, names: Sequence[Any] | None, d: int) -> int:
     if names is not None and column in names:
         if list(names).count(column) > 1:
             raise ValueError(f"scales has column {column!r}, and X has {list(names).count(column)} of this name")

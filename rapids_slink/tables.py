@@ -434,13 +434,13 @@ def _index_places(names: list[Any], unnamed: list[int], asked: Names) -> list[in
     return _places(names, asked.index) or [i for i in unnamed if names[i] not in (*asked.columns, *asked.groups)]
 
 
-def _with_index(frame: pd.DataFrame, places: list[int]) -> pd.DataFrame:
+def _with_index(frame: pd.DataFrame, positions: list[int]) -> pd.DataFrame:
     """Return the frame with the columns at these positions as its index, if there are any."""
-    if not places:
+    if not positions:
         return frame
-    columns = [frame.iloc[:, i] for i in places]
+    columns = [frame.iloc[:, i] for i in positions]
     names = [None if _is_unnamed(column.name) else column.name for column in columns]
-    frame = frame.iloc[:, [i for i in range(frame.shape[1]) if i not in places]]
+    frame = frame.iloc[:, [i for i in range(frame.shape[1]) if i not in positions]]
     frame.index = pd.MultiIndex.from_arrays(columns) if len(columns) > 1 else pd.Index(columns[0])
     return frame.rename_axis(names)
 

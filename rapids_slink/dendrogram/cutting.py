@@ -438,9 +438,9 @@ def cut_groups(
         for frame, name in zip(groups, ("group", "rows"), strict=True)
     )
     labels = PreallocatedFrame.empty(device, n_leaves, dict.fromkeys(names, "int32"))
-    place = half(device, __package__).ranks_in_groups(group, len(rows))
+    rank = half(device, __package__).ranks_in_groups(group, len(rows))
     for column, value in zip(labels.columns.values(), values, strict=True):
-        column[...] = label_kept(linkage, place < (rows - min(int(value), n_leaves))[group], n_leaves, parameters)
+        column[...] = label_kept(linkage, rank < (rows - min(int(value), n_leaves))[group], n_leaves, parameters)
     return labels
 
 
@@ -563,9 +563,9 @@ def check_linkage(linkage: Any, n: int, device: Device, is_forest: bool = False)
         row = int((~in_time).argmax())
         raise ValueError(f"row {row} of the linkage merges a cluster that no earlier row has made")
     children, number = xp.concatenate((left_child, right_child)), xp.arange(2 * m, dtype="int32")
-    place = xp.empty(n + m, "int32")
-    place[children] = number
-    if not all_true(place[children] == number):  # an id that comes twice has taken another's position
+    position = xp.empty(n + m, "int32")
+    position[children] = number
+    if not all_true(position[children] == number):  # an id that comes twice has taken another's position
         raise ValueError("the linkage merges some cluster twice")
     height = column_values(linkage["height"], device)
     if not all_true(height[1:] >= height[:-1]):
@@ -735,8 +735,8 @@ class GroupedCut(ClusterRule):
                 if parameters.max_cluster_size is not None:
                     kept &= small_enough(merges, n, parameters)
             else:
-                place = half(device, __package__).ranks_in_groups(self.merge_group, count)
-                kept = place < (rows - min(int(parameters.n_clusters), n))[self.merge_group]
+                rank = half(device, __package__).ranks_in_groups(self.merge_group, count)
+                kept = rank < (rows - min(int(parameters.n_clusters), n))[self.merge_group]
             labels = label_kept(merges, kept, n, replace(parameters, min_cluster_size=1))
             clusters = rows - xp.bincount(self.merge_group[kept], minlength=count)
             first = labels[device.asarray(self.first)]

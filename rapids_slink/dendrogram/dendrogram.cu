@@ -8,7 +8,7 @@
 #include "runtime/include/atomics.cuh"
 #include "runtime/include/resident.cuh"
 
-constexpr int THREADS = 512, BLOCKS = 2;  // per block; resident per multiprocessor
+constexpr int THREADS = 512, BLOCKS = 2;  // BLOCKS of THREADS fit on a multiprocessor
 constexpr int HOPS = 3, MAX_LEVELS = 32, SAMPLED = 32;
 
 struct Pair { int a, b; };
@@ -144,7 +144,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) merge_along_chains
     });
     blocks.wait();
     auto sum_before = [&](int p) { return p ? sum[p - 1] : 0; };
-    auto leaves_of = [&](int part) {  // of the whole chain of a part of a lower level
+    auto leaves_of = [&](int part) {  // returns the leaves of the whole chain of a part of a lower level
         return part < n ? 1 : sum_before(start[part - n + 1]) - sum_before(start[part - n]);
     };
     for (int level = 1; level <= levels->count; level++) {
@@ -154,7 +154,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) merge_along_chains
             return leaves_of(parts.a) + (parts.b < 0 ? 0 : leaves_of(parts.b));
         });
     }
-    auto cluster_of = [&](int part) {  // in which the chain of a part ends
+    auto cluster_of = [&](int part) {  // returns the cluster in which the chain of a part ends
         return part < n ? part : n + lower(key[start[part - n + 1] - 1]);
     };
     // An edge merges its child with the cluster of the edge before it in its chain. A chain's first edge merges the parts at
@@ -203,7 +203,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) label_clusters(
         at = to_sample(at);
         return at < 0 ? at : next_merge[at];
     };
-    // From the last to the first, because a merge points at a later one, which may be done already.
+    // Threads begin with the last merges, because a merge points at a later one, which may be done already.
     blocks.each(merges, [&](long long later) {
         long long i = merges - 1 - later;
         if (!is_sampled(i)) next_merge[i] = to_end(next_merge[i]);

@@ -167,8 +167,8 @@ def on_one_worker(
         return attributes(run, results)[name]
 
 
-def _named(name: str, function: Callable[..., Any], *args: Any) -> dict[str, Any]:
-    return {name: function(*args)}
+def _named(name: str, function: Callable[..., Any], whole: Any) -> dict[str, Any]:
+    return {name: function(whole)}
 
 
 def append(X: Any, model: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:

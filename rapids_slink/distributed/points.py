@@ -10,7 +10,7 @@ partitions by that number: a merge on it is a slice, because each partition's ro
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from math import isnan
@@ -66,8 +66,8 @@ class Layout:
         index: Sequence[tuple[Any, int]] = [(None, 0)] * len(stops) if self.index is None else self.index
         graph: dict[Any, Any] = {future.key: future for future in (whole, *(indices for indices, _ in index)) if future}
         keys = [(f"{name}-{tokenize(whole.key)}", p) for p in range(len(stops))]
-        for key, bounds, (indices, place) in zip(keys, pairwise([0, *stops]), index, strict=True):
-            graph[key] = (_rows_of, whole.key, self.output, *bounds, indices and indices.key, place)
+        for key, bounds, (indices, position) in zip(keys, pairwise([0, *stops]), index, strict=True):
+            graph[key] = (_rows_of, whole.key, self.output, *bounds, indices and indices.key, position)
         meta = _rows_of(meta, self.output, 0, 0, None, 0)
         series = dd.from_graph(graph, meta, self.divisions or (None,) * (len(keys) + 1), keys, name)
         return series if self.output.is_frame else series.to_dask_array(lengths=self.sizes)
@@ -140,7 +140,8 @@ def model_attributes(
     `shape` is (n, d), and `names` are those of the columns. Time that no stage took is that of the stage "cluster".
     """
     fitted = attributes(run, results, layout)
-    sizes = size_attributes(*shape, fitted.pop("components", 1), names)
+    n, d = shape
+    sizes = size_attributes(n, d, fitted.pop("components", 1), names)
     report.add(fitted.pop("report_", Report()))
     report.count("cluster", **run.counts())
     report["seconds"]["cluster"] = perf_counter() - run.start - sum(report["seconds"].values())
@@ -210,9 +211,9 @@ def _concat(parts: list[Any], columns: pd.Index, name: str) -> Any:
     return parts[0] if len(parts) == 1 else device_of(parts[0]).frames.concat(parts)
 
 
-def _rows_of(whole: Any, output: OutputKind, start: int, stop: int, indices: Any, place: int) -> Any:
+def _rows_of(whole: Any, output: OutputKind, start: int, stop: int, indices: Any, position: int) -> Any:
     """Return rows `start` to `stop` of a Series or DataFrame in that kind of output."""
-    part, index = whole.iloc[start:stop], indices and indices[place]
+    part, index = whole.iloc[start:stop], indices and indices[position]
     return output.series(part.values, index, part.name) if part.ndim == 1 else output.frame(part, index)
 
 
@@ -274,7 +275,7 @@ def read_points(run: Run, X: Any, settings: Settings, name: str = "X") -> Partit
     names = None if labels is None else [label for label in labels if label not in keys]
     parts, groups = run.partitions(partitions_of(X) if is_collection(X) else [run.client.scatter(X)])
     columns, tasks = X.shape[1] if labels is None else pd.Index(labels), []
-    places: dict[int, tuple[int, int]] = {}
+    positions: dict[int, tuple[int, int]] = {}
     for g, (group, holder) in enumerate(groups):
         called = [f"partition {p} of {name}" for p in group]
         tasks.append(
@@ -283,23 +284,23 @@ def read_points(run: Run, X: Any, settings: Settings, name: str = "X") -> Partit
                 worker=holder,
             )
         )  # fmt: skip
-        places |= {p: (g, i) for i, p in enumerate(group)}
+        positions |= {p: (g, i) for i, p in enumerate(group)}
 
-    def tasks_of_groups(what: str, function: Callable[..., Any], *args: Any) -> list[Future]:
+    def tasks_of_groups(part: str) -> list[Future]:
         return [
-            run.task(what, function, task, *args, index=(name, g), worker=holder)
+            run.task(part, getitem, task, part, index=(name, g), worker=holder)
             for g, (task, holder) in enumerate(zip(tasks, holders, strict=True))
         ]
 
     holders = [holder for _, holder in groups]
-    gathered = run.gather(tasks_of_groups("summary", getitem, "summary"))
+    gathered = run.gather(tasks_of_groups("summary"))
     holders = [summaries[0]["worker"] for summaries in gathered]
     read = [(group, task, holder) for (group, _), task, holder in zip(groups, tasks, holders, strict=True)]
-    summaries: list[dict[str, Any]] = [gathered[g][i] for g, i in (places[p] for p in range(len(parts)))]
+    summaries: list[dict[str, Any]] = [gathered[g][i] for g, i in (positions[p] for p in range(len(parts)))]
     sizes, index = [summary["rows"] for summary in summaries], None
     if names is not None:
-        indices = tasks_of_groups("index", getitem, "index")
-        index = [(indices[g], i) for g, i in (places[p] for p in range(len(parts)))]
+        indices = tasks_of_groups("index")
+        index = [(indices[g], i) for g, i in (positions[p] for p in range(len(parts)))]
     check_shape((sum(sizes), len(names) if names is not None else X.shape[1]), name)
     starts = np.cumsum([0, *sizes]).tolist()
     filled = [(start, summary) for start, summary in zip(starts, summaries, strict=False) if summary["rows"]]

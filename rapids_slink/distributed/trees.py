@@ -11,14 +11,14 @@ pair's tree. If it searches all pairs of points, the lists within each block are
 With a `max_distance` only blocks that may have points within it have a tree together. A block that meets no other has a
 tree of its own.
 
-Mutual reachability needs the core distances among all points first; they come from each row's merged lists, of a search
-within each block and one in each other block:
+Mutual reachability needs the core distances among all points first; they come from each row's combined lists, of a
+search within each block and one in each other block:
 
-    block i ──lists_in_block──▶ lists ──▶ bounds ──lists_in_block──▶ i's neighbours in j ──merge_lists──▶ lists of i
+    block i ──lists_in_block──▶ lists ──▶ bounds ──lists_in_block──▶ i's neighbours in j ──combine_lists──▶ lists of i
 
-The neighbours of a row in its own block bound the distances of its nearest neighbours among all rows. Lists are merged
-by (surrogate distance, id), which is the total order for one row. A list is three arrays: ids among all rows, -1 in
-unused entries; surrogate distances; distances.
+The neighbours of a row in its own block bound the distances of its nearest neighbours among all rows. Lists are
+combined by (surrogate distance, id), which is the total order for one row. A list is three arrays: ids among all rows,
+-1 in unused entries; surrogate distances; distances.
 """
 
 from __future__ import annotations
@@ -254,8 +254,8 @@ def attributes_of_tree(
     return {"linkage_": merges.frame, "mst_": edges.frame, **flat, "report_": report}
 
 
-#: The number of blocks whose lists are merged at a time, so that few lists wait in memory.
-MERGED = 8
+#: The number of blocks whose lists are combined at a time, so that few lists wait in memory.
+COMBINED = 8
 
 
 def lists_of_blocks(run: Run, blocks: Blocks, k: int) -> list[Future]:
@@ -285,8 +285,8 @@ def search_blocks(
     for b in others:
         rows, index = blocks.rows[b], (*name, b)
         lists.append(run.task("neighbors", lists_in_block, settings, queries, rows, starts[b], k, bound, index=index))
-        if len(lists) > MERGED or b == others[-1]:
-            lists = [run.task("merge", merge_lists, settings, lists, k, index=(*name, b))]
+        if len(lists) > COMBINED or b == others[-1]:
+            lists = [run.task("combine", combine_lists, settings, lists, k, index=(*name, b))]
     return lists[0]
 
 
@@ -311,15 +311,15 @@ def lists_in_block(
     ids, (weights, length) = xp.full((number.size, k), -1, "int32"), xp.full((2, number.size, k), xp.inf)
     if m is not None or n > 1:
         result = prepare_search(prepared, device, Report(), queries=prepared_queries, metric=metric).find(task)
-        at, place = xp.nonzero(result.ids >= 0)
-        dst, weight = result.ids[at, place], result.weights[at, place]
-        ids[at, place], weights[at, place] = dst + start, weight
-        length[at, place] = distances(metric, weight, (at, dst), (queries, rows), device)
+        at, column = xp.nonzero(result.ids >= 0)
+        dst, weight = result.ids[at, column], result.weights[at, column]
+        ids[at, column], weights[at, column] = dst + start, weight
+        length[at, column] = distances(metric, weight, (at, dst), (queries, rows), device)
     return ids, weights, length
 
 
 @on_worker
-def merge_lists(device: Device, settings: Settings, parts: list[Any], k: int) -> Any:
+def combine_lists(device: Device, settings: Settings, parts: list[Any], k: int) -> Any:
     """Return the first k entries of each row's lists by (surrogate distance, id)."""
     xp = device.xp
     ids, weights, length = (xp.concatenate([part[i] for part in parts], axis=1) for i in range(3))
@@ -434,10 +434,10 @@ def _number_groups(tables: list[dict[str, Any]], starts: list[int], meetings: in
     """
     frames = [table["keys"] for table in tables]
     groups, lengths = numbered(one_frame(frames), CPU), list(map(len, frames))
-    number, places = groups.number, groups.sizes
+    number = groups.number
     sizes = np.bincount(number, weights=np.concatenate([table["sizes"] for table in tables]))
     first = np.concatenate([table["first"] + start for table, start in zip(tables, starts, strict=True)])[groups.first]
-    meeting = np.where(places > 1, np.arange(len(groups)) % meetings, -1)
+    meeting = np.where(groups.sizes > 1, np.arange(len(groups)) % meetings, -1)
     numbers = np.split(number, np.cumsum(lengths)[:-1])
     rows = sizes.astype(np.int64)
     meetings_of_rows = [np.unique(meeting[part]).tolist() for part in numbers]
@@ -452,17 +452,17 @@ def _trees_of_partitions(
 ) -> list[Any]:
     """Return the tasks of all trees: of each partition's groups that stay, and of those of each meeting."""
     together: dict[tuple[int, int], list[Any]] = {}
-    for place, (p, read, i, holder) in enumerate(_filled_partitions(points)):
-        for at in meetings[place]:
+    for position, (p, read, i, holder) in enumerate(_filled_partitions(points)):
+        for at in meetings[position]:
             through_host = at >= 0 and run.copies_through_host(settings)
             piece = run.task(
-                "group-rows", _rows_that_meet, read, i, tables[place], groups, place, at, through_host, index=(p, at),
-                worker=holder,
+                "group-rows", _rows_that_meet, read, i, tables[position], groups, position, at, through_host,
+                index=(p, at), worker=holder,
             )  # fmt: skip
             together.setdefault((at, p if at < 0 else -1), []).append(piece)
     return [
-        run.task("trees", _trees_of_groups, settings, pieces, points.dtype, index=place)
-        for place, pieces in sorted(together.items())
+        run.task("trees", _trees_of_groups, settings, pieces, points.dtype, index=meeting)
+        for meeting, pieces in sorted(together.items())
     ]
 
 
@@ -471,16 +471,16 @@ def _rows_that_meet(
     i: int,
     table: tuple[Any, Any],
     groups: dict[str, Any],
-    place: int,
+    position: int,
     at: int,
     through_host: bool,
 ) -> tuple[Any, np.ndarray, np.ndarray]:
     """Return the values, groups and numbers of a partition's rows that go to meeting `at`, or that stay if it is -1."""
-    group = groups["numbers"][place][table[0]]
+    group = groups["numbers"][position][table[0]]
     rows = np.flatnonzero(groups["meeting"][group] == at)
     values = read["values"][i]
     values = values if rows.size == len(values) else values[rows]
-    numbers = (groups["starts"][place] + rows).astype(np.int32)
+    numbers = (groups["starts"][position] + rows).astype(np.int32)
     return to_host(values) if through_host else values, group[rows], numbers
 
 

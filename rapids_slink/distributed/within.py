@@ -300,7 +300,7 @@ def _label(
     rows = CoreRows(xp.ones(n), rule.min_samples, device)
     for part in parts:
         rows.total[part["ids"]] += part["weight"]
-        tree_kernels(device).join_pairs(rows.parent, part["united"][0], part["united"][1])
+        tree_kernels(device).unite_pairs(rows.parent, part["united"][0], part["united"][1])
     rows.kept = xp.concatenate([part["kept"][0] for part in parts]), xp.concatenate([part["kept"][1] for part in parts])
     labels = rows.labels(lambda: [])
     return {

@@ -340,8 +340,8 @@ class Exports:
         """
         self._require_fit()
         n = self.n_clusters_
-        label, first, place = np.unique(np.asarray(on_host(self.labels_)), return_index=True, return_inverse=True)
-        labels = place - int(label[0] < 0)  # 0..n-1, also where names were kept
+        label, first, number = np.unique(np.asarray(on_host(self.labels_)), return_index=True, return_inverse=True)
+        labels = number - int(label[0] < 0)  # 0..n-1, also where names were kept
         tree = on_host(self.mst_)
         src, dst = (self._rows_of(tree[end]) for end in ("src", "dst"))
         within = labels[src] == labels[dst]

@@ -43,7 +43,7 @@ MAX_POINTS = 20_000
 MAX_HEIGHTS = 2_000
 #: The largest number of clusters that are listed.
 LISTED = 10
-BLOCK = 'style="display: inline-block; vertical-align: top; margin: 0.3em 2em 0.3em 0"'
+INLINE_BLOCK = 'style="display: inline-block; vertical-align: top; margin: 0.3em 2em 0.3em 0"'
 
 
 class Unit(NamedTuple):
@@ -604,7 +604,7 @@ def _cut(model: Hierarchy) -> str:
 
 def _block(title: str, names: list[str], rows: Sequence[tuple[str, ...]], texts: int = 1) -> str:
     cells = [tuple(escape(text, quote=False) for text in row) for row in rows]
-    return f"<div {BLOCK}><b>{escape(title)}</b>{_table(names, cells, texts)}</div>" if rows else ""
+    return f"<div {INLINE_BLOCK}><b>{escape(title)}</b>{_table(names, cells, texts)}</div>" if rows else ""
 
 
 def _table(names: list[str], rows: Sequence[tuple[str, ...]], texts: int = 1) -> str:

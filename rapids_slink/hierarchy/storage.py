@@ -92,7 +92,7 @@ def read(path: str | PathLike[str], device: str, classes: Iterable[type]) -> Any
     """
     with needs("saving and loading need pyarrow", "parquet"):
         import pyarrow  # noqa: F401
-    engine = resolve(device)
+    target = resolve(device)
     with Path(path).open("rb") as file:
         try:
             with _plain_pandas(), zipfile.ZipFile(file) as archive:
@@ -103,7 +103,7 @@ def read(path: str | PathLike[str], device: str, classes: Iterable[type]) -> Any
             raise ValueError(
                 f"{path} is damaged, or no hierarchy that rapids_slink {__version__} reads: {error}"
             ) from error
-    model._output = _output_now(model._output, engine.is_gpu if device != "auto" else None)
+    model._output = _output_now(model._output, target.is_gpu if device != "auto" else None)
     for name, value in vars(model).items():
         setattr(model, name, _in_kind(name, value, model._output))
     return model

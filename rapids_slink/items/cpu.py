@@ -27,7 +27,7 @@ INVERSE = pow(FACTOR, -1, 2**64)
 WORD = constant("items/strings.cu", "WORD")
 #: The strings that a string passes at once, and a cutoff above every number of edits.
 LANES, NO_CUTOFF = 128, 2**62
-#: A search for one element in a longer row takes as much time as this number of steps of a merge.
+#: A search for one element in a longer row takes as much time as this number of steps of a pass over both.
 SEARCH_STEPS = 32
 R, R_INVERSE, ONE, ZERO, ALL = (np.uint64(x) for x in (FACTOR, INVERSE, 1, 0, 2**64 - 1))
 
@@ -285,9 +285,9 @@ def _hash_strings(codes, starts, first, seed, hashes):
     salt = mixed(seed)
     for k in range(hashes.size):
         total = ZERO
-        for place in range(starts[first + k + 1] - starts[first + k]):
-            character = np.uint64(codes[starts[first + k] + place] + 1)
-            total += mixed((np.uint64(place) << np.uint64(32) | character) + salt)
+        for position in range(starts[first + k + 1] - starts[first + k]):
+            character = np.uint64(codes[starts[first + k] + position] + 1)
+            total += mixed((np.uint64(position) << np.uint64(32) | character) + salt)
         hashes[k] = total
 
 
@@ -347,8 +347,8 @@ def _mask(codes, starts, first_row, deleted, first, item, key):
                 power_of_j = power
                 for j in range(i + 1, end):
                     power_of_j *= R
-                    places = np.uint64(i - begin) << np.uint64(40) | np.uint64(j - begin) << np.uint64(20)
-                    item[at], key[at] = row, (without - np.uint64(codes[j] + 1) * power_of_j) ^ places
+                    positions = np.uint64(i - begin) << np.uint64(40) | np.uint64(j - begin) << np.uint64(20)
+                    item[at], key[at] = row, (without - np.uint64(codes[j] + 1) * power_of_j) ^ positions
                     at += 1
             power *= R
 
@@ -419,7 +419,7 @@ def _put_bits(starts, elements, width, fit, first, last, words, ones):
 
 
 @njit(nogil=True, cache=True)
-def _place(values, value, begin, end):
+def _position(values, value, begin, end):
     """Return the position of the first of ascending values that is not below a value."""
     while begin < end:
         middle = (begin + end) // 2
@@ -432,7 +432,10 @@ def _place(values, value, begin, end):
 
 @njit(nogil=True, cache=True)
 def _shorter_first(starts, row, other):
-    """Return the ranges of two rows, the shorter one first, and whether it is so short that a search beats a merge."""
+    """Return the ranges of two rows, the shorter one first.
+
+    The last result is whether it is so short that searches for its entries take less time than a pass over both rows.
+    """
     i, i_end, j, j_end = starts[row], starts[row + 1], starts[other], starts[other + 1]
     if i_end - i > j_end - j:
         i, i_end, j, j_end = j, j_end, i, i_end
@@ -441,9 +444,9 @@ def _shorter_first(starts, row, other):
 
 @njit(nogil=True, cache=True)
 def _count_common(starts, elements, _values, src, dst, _d, first, last, common):
-    """Count the common elements of some pairs of sets by merging them.
+    """Count the common elements of some pairs of sets in one pass over both.
 
-    A step of the merge has no branch, since no branch could be predicted. The elements of a much shorter set are
+    A step of the pass has no branch, since no branch could be predicted. The elements of a much shorter set are
     searched for in the other.
     """
     for p in range(first, last):
@@ -451,7 +454,7 @@ def _count_common(starts, elements, _values, src, dst, _d, first, last, common):
         count = 0
         if is_short:
             for e in range(i, i_end):
-                j = _place(elements, elements[e], j, j_end)
+                j = _position(elements, elements[e], j, j_end)
                 count += j < j_end and elements[j] == elements[e]
             common[p] = count
             continue
@@ -470,7 +473,7 @@ def _count_common_of_rows(starts, number, column_starts, holders, rows, first, c
     for i in range(rows.size):
         for e in range(starts[rows[i]], starts[rows[i] + 1]):
             begin, last = column_starts[number[e]], column_starts[number[e] + 1]
-            for h in range(_place(holders, first, begin, last), _place(holders, end, begin, last)):
+            for h in range(_position(holders, first, begin, last), _position(holders, end, begin, last)):
                 common[i, holders[h] - first] += 1
 
 
@@ -533,7 +536,7 @@ def _dot_products(starts, columns, values, src, dst, d, first, last, out):
         even, odd, lone = 0.0, 0.0, 0.0
         while i < i_end and j < j_end:
             if is_short:
-                j = _place(columns, columns[i], j, j_end)
+                j = _position(columns, columns[i], j, j_end)
                 if j == j_end:
                     break
             a, b = columns[i], columns[j]
@@ -564,7 +567,7 @@ def _dot_products_of_rows(
             a, x = columns[e], np.float64(values[e])
             total = odd[i] if a & 1 else lone[i] if a == d - 1 else even[i]
             begin, end = column_starts[number[e]], column_starts[number[e] + 1]
-            for h in range(_place(holders, first, begin, end), _place(holders, last_row, begin, end)):
+            for h in range(_position(holders, first, begin, end), _position(holders, last_row, begin, end)):
                 total[holders[h] - first] += x * np.float64(held[h])
 
 

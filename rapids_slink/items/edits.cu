@@ -1,5 +1,5 @@
-// The edits of all pairs of strings. A lane has a string of up to WORDS words of MASK, and the other strings pass it a character at
-// a time: the columns of cpu.py, all words of a column before the next.
+// This kernel counts the edits of all pairs of strings. A lane has a string of up to WORDS words of MASK, and the other strings pass
+// it a character at a time. A character makes a column of cpu.py, and all words of a column come before the next one.
 #include "runtime/include/threads.cuh"
 
 #ifndef MASK
@@ -11,11 +11,11 @@
 #ifndef COUNT
 #define COUNT unsigned char
 #endif
-constexpr int THREADS = 256, ROWS = 128;  // of a block, and the strings that pass it
+constexpr int THREADS = 256, ROWS = 128;  // a block has these threads, and this number of strings pass it
 constexpr int BITS = 8 * sizeof(MASK);
 
-// out[i * columns + j] = the edits between string rows[i], of m, and string first_column + j. The masks of a block's 32 strings, of
-// `characters` characters, are in shared memory, a line for each character and word.
+// Sets out[i * columns + j] to the number of edits between string rows[i], of m, and string first_column + j. Shared memory holds the
+// masks of a block's 32 strings: a line for each word and each of the `characters` characters.
 extern "C" __global__ void __launch_bounds__(THREADS) put_edits(
     const int* __restrict__ codes, const long long* __restrict__ starts, const int* __restrict__ rows, int m, int first_column,
     int columns, int characters, COUNT* __restrict__ out) {

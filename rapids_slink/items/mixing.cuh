@@ -1,4 +1,4 @@
-// SplitMix64's mixing (Steele, Lea and Flood, 2014): `mixed` of cpu.py.
+// Mixes the bits of a number as SplitMix64 does (Steele, Lea and Flood, 2014), and as `mixed` of cpu.py does.
 #pragma once
 
 __device__ unsigned long long mixed(unsigned long long h) {

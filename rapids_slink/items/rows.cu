@@ -1,5 +1,5 @@
-// Sets and sparse rows, stored one after the other with their columns ascending: the sums of cpu.py, operation by operation. Sets
-// have no values.
+// These kernels compute the sums of cpu.py, operation by operation, for sets and sparse rows. Rows are stored one after the other, with
+// their columns ascending. Sets have no values.
 #include "items/mixing.cuh"
 #include "neighbors/exact/formulas.cuh"
 #include "runtime/include/threads.cuh"
@@ -11,10 +11,10 @@
 #define COLUMN int
 #endif
 constexpr int THREADS = 256, WARPS = THREADS / WARP;
-constexpr int COUNTED = 512, SUMMED = 384;  // rows of a warp, whose counts or sums are in shared memory
+constexpr int COUNTED = 512, SUMMED = 384;  // a warp keeps the counts, or the sums, of these rows in shared memory
 
-// The position of the first of ascending numbers that is not below a number.
-template <class T> __device__ long long place_of(T number, const T* __restrict__ numbers, long long begin, long long end) {
+// Returns the position of the first of ascending numbers that is not below a number.
+template <class T> __device__ long long position_of(T number, const T* __restrict__ numbers, long long begin, long long end) {
     while (begin < end) {
         long long middle = (begin + end) / 2;
         if (numbers[middle] < number) begin = middle + 1;
@@ -26,7 +26,7 @@ template <class T> __device__ long long place_of(T number, const T* __restrict__
 __device__ word bits_of(float x) { return __float_as_uint(x); }
 __device__ word bits_of(double x) { return __double_as_longlong(x); }
 
-// Writes a number for each of n rows, the sum of its entries' hashes. A warp a row.
+// Writes the hash of each of n rows, which is the sum of its entries' hashes and the seed. A warp takes a row.
 extern "C" __global__ void hash_rows(
     const long long* __restrict__ starts, const COLUMN* __restrict__ columns, const VALUE* __restrict__ values, long long n,
     word seed, word* __restrict__ out) {
@@ -39,7 +39,7 @@ extern "C" __global__ void hash_rows(
     if (threadIdx.x % WARP == 0) out[i] = total + seed;
 }
 
-// Tells whether two rows have the same entries. A thread a pair.
+// Writes whether the two rows of each pair have the same entries. A thread takes a pair.
 extern "C" __global__ void equal_rows(
     const long long* __restrict__ starts, const COLUMN* __restrict__ columns, const VALUE* __restrict__ values,
     const int* __restrict__ src, const int* __restrict__ dst, long long m, long long d, bool* __restrict__ out) {
@@ -54,7 +54,7 @@ extern "C" __global__ void equal_rows(
 
 // --- Sets -------------------------------------------------------------------------------------------------------------------
 
-// Writes rows of bits, in words that are zero before. A warp a set.
+// Sets the bits of each set's elements in words of zeros, and writes how many bits are set in each. A warp takes a set.
 extern "C" __global__ void put_bits(
     const long long* __restrict__ starts, const COLUMN* __restrict__ columns, long long n, int width, bool fit, word* words,
     long long* __restrict__ ones) {
@@ -66,13 +66,13 @@ extern "C" __global__ void put_bits(
         word bit = (long long)columns[e];
         if (!fit) bit = (mixed(bit) >> 32) * width >> 32;
         word mask = 1ull << (bit & 63);
-        count += !(atomicOr(own + (bit >> 6), mask) & mask);  // of two elements on one bit the first counts
+        count += !(atomicOr(own + (bit >> 6), mask) & mask);  // two elements may have one bit, and then one of them counts
     }
     count = warp_sum(count);
     if (lane == 0) ones[i] = count;
 }
 
-// Counts common elements: each of the smaller set is looked for in the larger one. A warp a pair.
+// Counts common elements by looking for each element of the smaller set in the larger one. A warp takes a pair.
 extern "C" __global__ void count_common(
     const long long* __restrict__ starts, const COLUMN* __restrict__ columns, const VALUE* __restrict__ values,
     const int* __restrict__ src, const int* __restrict__ dst, long long m, long long d, long long* __restrict__ common) {
@@ -83,8 +83,8 @@ extern "C" __global__ void count_common(
     long long smaller = is_larger ? b : a, larger = is_larger ? a : b, end = starts[larger + 1];
     int lane = threadIdx.x % WARP, count = 0;
     for (long long e = starts[smaller] + lane; e < starts[smaller + 1]; e += WARP) {
-        long long place = place_of(columns[e], columns, starts[larger], end);
-        count += place < end && columns[place] == columns[e];
+        long long position = position_of(columns[e], columns, starts[larger], end);
+        count += position < end && columns[position] == columns[e];
     }
     count = warp_sum(count);
     if (lane == 0) common[p] = count;
@@ -94,7 +94,7 @@ extern "C" __global__ void count_common(
 
 // Calls both(column, x, y) for the columns of two rows, in ascending order; x or y is 0 where a row has no entry.
 template <class Both>
-__device__ __forceinline__ void merge(
+__device__ __forceinline__ void each_column_of_both(
     const long long* starts, const COLUMN* columns, const VALUE* values, int row, int other, long long d, Both both) {
     long long i = starts[row], i_end = starts[row + 1], j = starts[other], j_end = starts[other + 1];
     while (i < i_end || j < j_end) {
@@ -104,15 +104,16 @@ __device__ __forceinline__ void merge(
     }
 }
 
-// Dot products. Even and odd columns are summed separately; an odd last column is added at the end. A thread a pair.
+// Computes dot products. Even and odd columns are summed separately, and the last of an odd number of columns is added at the end. A
+// thread takes a pair.
 extern "C" __global__ void dot_products(
     const long long* __restrict__ starts, const COLUMN* __restrict__ columns, const VALUE* __restrict__ values,
     const int* __restrict__ src, const int* __restrict__ dst, long long m, long long d, double* __restrict__ out) {
     long long p = thread_index();
     if (p >= m) return;
     double even = 0, odd = 0, lone = 0;
-    merge(starts, columns, values, src[p], dst[p], d, [&](long long column, double x, double y) {
-        double product = times(x, y);  // of a column that one row lacks it is zero, which changes no sum
+    each_column_of_both(starts, columns, values, src[p], dst[p], d, [&](long long column, double x, double y) {
+        double product = times(x, y);  // it is zero, and changes no sum, if a row lacks the column
         if (column & 1) odd = plus(odd, product);
         else if (column == d - 1) lone = product;
         else even = plus(even, product);
@@ -120,21 +121,22 @@ extern "C" __global__ void dot_products(
     out[p] = plus(plus(even, odd), lone);
 }
 
-// Squared distances. A thread a pair.
+// Computes squared distances. A thread takes a pair.
 extern "C" __global__ void squared_distances(
     const long long* __restrict__ starts, const COLUMN* __restrict__ columns, const VALUE* __restrict__ values,
     const int* __restrict__ src, const int* __restrict__ dst, long long m, long long d, double* __restrict__ out) {
     long long p = thread_index();
     if (p >= m) return;
     squared_euclidean sum;
-    merge(starts, columns, values, src[p], dst[p], d, [&](long long, double x, double y) { sum.add(x, y); });
+    each_column_of_both(starts, columns, values, src[p], dst[p], d, [&](long long, double x, double y) { sum.add(x, y); });
     out[p] = sum.total;
 }
 
 // --- All pairs --------------------------------------------------------------------------------------------------------------
 
-// Calls step(entry, begin, end) for the entries of a row in their order, each with the range of its `holders` from row `first` to
-// `last` unless that is empty. Entry e has a number of a column, whose holders, ascending rows, begin at `begins`. By a warp.
+// Calls step(entry, begin, end) for the entries of a row in their order. The range is that of the column's `holders` from row `first`
+// to `last`, and entries whose range is empty are passed over. `numbers` has the number of each entry's column, and `begins` where the
+// holders of a column begin, which are ascending rows. All lanes of a warp must call.
 template <class Step>
 __device__ __forceinline__ void each_column(
     const long long* __restrict__ starts, const int* __restrict__ numbers, const long long* __restrict__ begins,
@@ -144,8 +146,8 @@ __device__ __forceinline__ void each_column(
         long long begin = 0, end = 0;
         if (e + lane < row_end) {
             int number = numbers[e + lane];
-            begin = place_of(first, holders, begins[number], begins[number + 1]);
-            end = place_of(last, holders, begin, begins[number + 1]);
+            begin = position_of(first, holders, begins[number], begins[number + 1]);
+            end = position_of(last, holders, begin, begins[number + 1]);
         }
         for (unsigned lanes = __ballot_sync(ALL_LANES, begin < end); lanes; lanes &= lanes - 1) {
             int next = __ffs(lanes) - 1;
@@ -155,8 +157,8 @@ __device__ __forceinline__ void each_column(
     }
 }
 
-// out[i * p + j] = the number of common elements of sets rows[i] and first_point + j. A warp takes a set and COUNTED others, and an
-// element at a time: so no two lanes add to one count.
+// Sets out[i * p + j] to the number of common elements of sets rows[i] and first_point + j. A warp takes a set and COUNTED others, and
+// one element at a time, so that no two lanes add to one count.
 extern "C" __global__ void __launch_bounds__(THREADS) count_all_common(
     const long long* __restrict__ starts, const int* __restrict__ numbers, const long long* __restrict__ begins,
     const int* __restrict__ holders, const int* __restrict__ rows, int first_point, int p, int* __restrict__ out) {
@@ -172,8 +174,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) count_all_common(
     for (int j = lane; first + j < last; j += WARP) out[(long long)blockIdx.x * p + offset + j] = counts[j];
 }
 
-// out[i * p + j] = the dot product of rows rows[i] and first_point + j, which `dot_products` has too. Holder h has the value
-// `held[h]`. A warp takes a row and SUMMED others, and a column at a time: so each sum has the order of the columns.
+// Sets out[i * p + j] to the dot product of rows rows[i] and first_point + j, to the same bits as `dot_products`. Holder h has the value
+// `held[h]`. A warp takes a row and SUMMED others, and one column at a time, so that each sum has the order of the columns.
 extern "C" __global__ void __launch_bounds__(THREADS) sum_all_products(
     const long long* __restrict__ starts, const int* __restrict__ numbers, const long long* __restrict__ begins,
     const int* __restrict__ holders, const int* __restrict__ rows, int first_point, int p, double* __restrict__ out,

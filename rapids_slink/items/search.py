@@ -40,7 +40,7 @@ from rapids_slink.neighbors.task import (
     SearchResult,
     SearchTask,
     by_mutual_reachability,
-    core_places,
+    core_positions,
     equal_slices,
 )
 from rapids_slink.neighbors.within import prepare_pairs
@@ -57,7 +57,7 @@ from rapids_slink.spanning_tree import Tree
 from rapids_slink.spanning_tree import kernels as tree_kernels
 from rapids_slink.spanning_tree.graphs import EdgeList, components, core_distances_of, forest_of_edges, spanning_forest
 from rapids_slink.spanning_tree.lists import tree_of_lists
-from rapids_slink.spanning_tree.ways import join_copies
+from rapids_slink.spanning_tree.ways import connect_copies
 
 #: Pairs of two rows, (src, dst, weight).
 Pairs = tuple[Array, Array, Array]
@@ -247,8 +247,8 @@ class ItemSearch:
             item = (shared & mask).astype("int32")
             end = _ends(shared >> shift, xp)
             position = xp.arange(item.size, dtype="int64")
-            for owner, place in pairs_of_ranges(position + 1, end - position - 1, self.device, self.progress):
-                a, b = item[owner], item[place]
+            for owner, member in pairs_of_ranges(position + 1, end - position - 1, self.device, self.progress):
+                a, b = item[owner], item[member]
                 kept = number[a] == number[b]
                 yield a[kept], b[kept]
 
@@ -266,8 +266,8 @@ class ItemSearch:
             if src is not None:  # the pairs of each wanted item with all others, once
                 wanted = src[order[position]]
                 position, first, end = position[wanted], starts[number[position[wanted]]], end[wanted]
-            for owner, place in pairs_of_ranges(first, end - first, device, self.progress):
-                yield self._once(order[position[owner]], order[place], src)
+            for owner, member in pairs_of_ranges(first, end - first, device, self.progress):
+                yield self._once(order[position[owner]], order[member], src)
         for group in self.projected.tolist():
             rows = order[self.groups.starts[group] : self.groups.starts[group + 1]]
             yield from self._candidates_by_projection(rows, src)
@@ -299,8 +299,8 @@ class ItemSearch:
                 step = max(1, min(4 * step, int(step * capacity / (2 * pairs.count + 1))))  # for half of the room
         if large is not None:
             position = device.xp.arange(large.size, dtype="int64")
-            for owner, place in pairs_of_ranges(position + 1, large.size - position - 1, device):
-                yield rows[large[owner]], rows[large[place]]
+            for owner, member in pairs_of_ranges(position + 1, large.size - position - 1, device):
+                yield rows[large[owner]], rows[large[member]]
 
     def _once(self, a: Array, b: Array, src: Array) -> tuple[Array, Array]:
         """Return the pairs of wanted items with all others, each once.
@@ -352,7 +352,7 @@ class RowSearch(Search):
 
         parts = equal_slices(slice(0, m), rows_at_a_time(self.items, n))
         for_each_chunk(self.device, search, parts, task.progress(self.progress))
-        stage = "connect" if task.per_group_minimum else "neighbors"
+        stage = "connect" if task.only_minima else "neighbors"
         self.report.count(stage, rows_certified=0, rows_redone=0, rows_scanned_exactly=m)
         return SearchResult(lists.ids, lists.weights, upper)
 
@@ -418,8 +418,8 @@ def pairs_of_copies(pairs: Pairs, distinct: Distinct) -> Iterator[Pairs]:
         return
     xp = device.xp
     starts, sizes = device.asarray(rows.starts), device.asarray(rows.sizes)
-    for pair, place in pairs_of_ranges(xp.zeros_like(a, dtype="int64"), sizes[a] * sizes[b], device):
-        i, j = xp.divmod(place, sizes[b[pair]])
+    for pair, member in pairs_of_ranges(xp.zeros_like(a, dtype="int64"), sizes[a] * sizes[b], device):
+        i, j = xp.divmod(member, sizes[b[pair]])
         src, dst = rows.order[starts[a[pair]] + i], rows.order[starts[b[pair]] + j]
         yield xp.minimum(src, dst), xp.maximum(src, dst), weight[pair]
 
@@ -432,8 +432,8 @@ def pairs_of_equal_rows(distinct: Distinct, limit: float) -> Iterator[Pairs]:
     xp, order, starts = device.xp, rows.order, device.asarray(rows.starts)
     position = xp.arange(order.size, dtype="int64")
     end = starts[distinct.of_row[order] + 1]
-    for owner, place in pairs_of_ranges(position + 1, end - position - 1, device):
-        yield order[owner], order[place], xp.zeros(owner.size)
+    for owner, member in pairs_of_ranges(position + 1, end - position - 1, device):
+        yield order[owner], order[member], xp.zeros(owner.size)
 
 
 def one_of_each(parts: list[Pairs], device: Device) -> Pairs:
@@ -491,15 +491,15 @@ def nearest_items(
     parts: list[Pairs] = []
     max_pairs = MOST_LISTED[device.name]
     for query, item, distance in _near_pairs(distinct, is_query, first_row, limit, k):
-        for pair, place in pairs_of_ranges(starts[item], xp.minimum(counts[item], k), device):
-            parts.append((query[pair], order[place], distance[pair]))
+        for pair, member in pairs_of_ranges(starts[item], xp.minimum(counts[item], k), device):
+            parts.append((query[pair], order[member], distance[pair]))
         if sum(rows.size for _, rows, _ in parts) > max_pairs:
             parts = [_first_of_each(parts, k, xp)]
             max_pairs = max(max_pairs, 2 * parts[0][0].size)
     query, row, distance = _first_of_each(parts, k, xp)
     nearest, weight = xp.full((count, k), -1, "int32"), xp.full((count, k), inf)
-    place = xp.arange(query.size) - xp.searchsorted(query, query)
-    nearest[query, place], weight[query, place] = row, distance
+    position = xp.arange(query.size) - xp.searchsorted(query, query)
+    nearest[query, position], weight[query, position] = row, distance
     asked = xp.flatnonzero(is_query)
     _list_infinite(nearest, asked, number[distinct.copies.first], number[m:], m, device)
     return nearest[item_of_row[:m]], weight[item_of_row[:m]]
@@ -529,8 +529,8 @@ def _near_pairs(distinct: Distinct, is_query: Array, first_row: Array, limit: fl
             ones, row = xp.ones(max(query.size, point.size), "int32"), xp.arange(query.size, dtype="int32")
             task = SearchTask(row, min(k, point.size), ones, 0 * ones[: point.size])
             lists = RowSearch(own_items, Report(), first=query.size).find(task)
-            place, column = xp.nonzero(lists.ids >= 0)
-            yield query[place], point[lists.ids[place, column]], lists.weights[place, column]
+            at, column = xp.nonzero(lists.ids >= 0)
+            yield query[at], point[lists.ids[at, column]], lists.weights[at, column]
 
 
 def _first_of_each(parts: list[Pairs], k: int, xp: Any) -> Pairs:
@@ -560,13 +560,13 @@ def _list_infinite(nearest: Array, asked: Array, item_group: Array, point_group:
         return
     short, listed = asked[is_short], listed[is_short]
     by_group, size = stable_order(point_group, xp) + m, sizes[item_group[short]]
-    place = (xp.cumsum(sizes) - sizes)[item_group[short]][:, None] + xp.arange(k)
-    row = by_group[xp.minimum(place, by_group.size - 1)]
+    position = (xp.cumsum(sizes) - sizes)[item_group[short]][:, None] + xp.arange(k)
+    row = by_group[xp.minimum(position, by_group.size - 1)]
     first_code = xp.arange(short.size)[:, None] * (m + by_group.size + 1)  # and one of -1
     is_free = ~xp.isin(first_code + row, first_code + nearest[short]) & (xp.arange(k) < size[:, None])
-    place = listed[:, None] + xp.cumsum(is_free, axis=1) - 1
-    at, column = xp.nonzero(is_free & (place < k))
-    nearest[short[at], place[at, column]] = row[at, column]
+    position = listed[:, None] + xp.cumsum(is_free, axis=1) - 1
+    at, column = xp.nonzero(is_free & (position < k))
+    nearest[short[at], position[at, column]] = row[at, column]
 
 
 # -------------------------------------------------------------------------------------------------------------- forests
@@ -603,7 +603,7 @@ def forest_of_items(
     else:
         growing.from_nothing()
     with report.stage("spanning_tree", device):
-        tree = join_copies(distinct.copies, growing.forest, growing.core, device)
+        tree = connect_copies(distinct.copies, growing.forest, growing.core, device)
         assert tree is not None  # items have no pair lighter than copies
         weight = tree.columns["weight"]
         tree = tree.head(int(((weight <= limit) & (weight < inf)).sum()))
@@ -700,7 +700,7 @@ class _Growing:
         with self.report.stage("neighbors", device):
             lists = neighbor_lists(search, n, DEFAULT_NEIGHBORS + (0 if counts is None else samples), device)
             if counts is not None:
-                core = lists.weights[self.xp.arange(n), core_places(lists.ids, counts + 0.0, samples, self.xp)]
+                core = lists.weights[self.xp.arange(n), core_positions(lists.ids, counts + 0.0, samples, self.xp)]
                 core = self.xp.where(counts > samples, 0.0, core)
                 lists = by_mutual_reachability(lists, core, samples, device)
         src, dst, weight = tree_of_lists(lists, search, device, self.report).columns.values()

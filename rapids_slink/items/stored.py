@@ -70,8 +70,8 @@ from rapids_slink.runtime.device import CPU, Array, Device, all_true, is_on_gpu,
 OF_BITS = {name: replace(METRICS[name], name=f"bit_{name}", rows=Rows.PACKED) for name in SET_METRICS}
 #: The numbers of bits to which elements may be hashed, and how many rows are sampled to choose one, or the axes.
 WIDTHS, SAMPLE = tuple(2**i for i in range(7, 17)), 128
-#: The times of a merge's step and of a pair that shares a key, on a CPU, in words of bits that are compared; and the
-#: words of small sets.
+#: The times of a step of a pass over two sets and of a pair that shares a key, on a CPU, in words of bits that are
+#: compared; and the words of small sets.
 STEP_WORDS, PAIR_WORDS, LEAST_WORDS = 8.0, 1e3, 4
 #: The most that rounding takes from a number of common elements.
 ROUNDING = 1e-6
@@ -83,11 +83,11 @@ HOLDERS = (set, frozenset, list, tuple, np.ndarray)
 Check = Callable[[Array, Array, str], None]
 #: The numbers of axes to choose from, and the share of them that heavy columns take.
 AXES, HEAVY = tuple(2**i for i in range(5, 12)), 1 / 4
-#: The time of one step of a merge, in axes that are compared.
+#: The time of one step of a pass over two rows, in axes that are compared.
 STEP_AXES = 100.0
 #: Values of the projection that are summed at a time; the spacing of float32 above 1; and the least positive numbers
 #: of float32 and of float64.
-BLOCK, FLOAT32, LEAST_FLOAT32, LEAST = 2**24, 2.0**-23, 2.0**-149, 2.0**-1074
+BLOCK_VALUES, FLOAT32, LEAST_FLOAT32, LEAST = 2**24, 2.0**-23, 2.0**-149, 2.0**-1074
 
 
 class Holders(NamedTuple):
@@ -358,24 +358,24 @@ class Sets(StoredRows):
     def _large_sets(lacking: np.ndarray, sizes: np.ndarray) -> tuple[int, int]:
         """Return how many sets are large, and the most ones that another lacks, so that all pairs take the least time.
 
-        `lacking` descends. A further word of a row is compared for all pairs, and a further large set is merged with
-        each set before it.
+        `lacking` descends. A further word of a row is compared for all pairs, and a further large set is compared with
+        each set before it in a pass over both.
         """
         n = lacking.size
-        merges = np.concatenate(([0], np.cumsum(sizes[:-1]))) * np.maximum(np.arange(n) - 1, 0) * STEP_WORDS
-        count = int((merges + n * n / 2 * -(-lacking // WORD_BITS)).argmin())
+        large = np.concatenate(([0], np.cumsum(sizes[:-1]))) * np.maximum(np.arange(n) - 1, 0) * STEP_WORDS
+        count = int((large + n * n / 2 * -(-lacking // WORD_BITS)).argmin())
         return count, int(lacking[count])
 
     def suitable_width(self, limit: float) -> int:
         """Return the number of bits with which a search for pairs within a limit takes the least time, by a sample.
 
-        The time is that of the words of bits of each pair, and of the steps of a merge of each pair that passes. The
-        result is the same for the same sets on either device.
+        The time is that of the words of bits of each pair, and of the steps of a pass over both sets of each pair that
+        passes the test. The result is the same for the same sets on either device.
         """
         sample, first, second = self.sample(SAMPLE)
         sizes, n_pairs = sample.sizes, max(1, first.size)
         steps = 2 * STEP_WORDS * np.minimum(sizes[first], sizes[second]) / n_pairs
-        merged = float(steps[sample.distances(first, second) <= limit].sum())
+        least = float(steps[sample.distances(first, second) <= limit].sum())
 
         def measure(width: int) -> tuple[float, float, bool]:
             bits, _ = sample.rows_of_bits(width)
@@ -384,7 +384,7 @@ class Sets(StoredRows):
             passes = distances_of(self.metric, common, sizes[first], sizes[second], np) <= limit
             return bits.shape[1] * 8 / WORD_BITS, float(steps[passes].sum()), self.fit(width)
 
-        return cheapest_size(WIDTHS, merged, measure)
+        return cheapest_size(WIDTHS, least, measure)
 
     def _check_empty(self, names: list[str], lengths: list[int]) -> None:
         """Raise ValueError if empty sets have no distance: by containment to any set, by dice to one another."""
@@ -650,10 +650,10 @@ class SparseRows(StoredRows):
             axis[light] = n_heavy + (axis[light] - n_heavy) % (n_axes - n_heavy)
         at, out = axis[column], xp.empty((n, n_axes), "float32")
         value = xp.where(at < n_heavy, value, value * value)
-        for block in row_blocks(n, n_axes, BLOCK):
+        for block in row_blocks(n, n_axes, BLOCK_VALUES):
             own = slice(int(self.starts[block.start]), int(self.starts[block.stop]))
-            place, size = (row[own] - block.start) * n_axes + at[own], (block.stop - block.start) * n_axes
-            sums = xp.bincount(place, weights=value[own], minlength=size).reshape(-1, n_axes)
+            entry, size = (row[own] - block.start) * n_axes + at[own], (block.stop - block.start) * n_axes
+            sums = xp.bincount(entry, weights=value[own], minlength=size).reshape(-1, n_axes)
             sums[:, n_heavy:] = xp.sqrt(sums[:, n_heavy:])
             out[block] = sums
         return out
@@ -661,11 +661,11 @@ class SparseRows(StoredRows):
     def suitable_axes(self, limit: float) -> int:
         """Return the number of axes with which a search for pairs within a limit takes the least time, by a sample.
 
-        The time is that of the axes of each pair, and of the steps of a merge of each pair that passes.
+        The time is that of the axes of each pair, and of the steps of a pass over both rows of each pair that passes.
         """
         sample, first, second = self.sample(SAMPLE)
         steps, scale = 2 * STEP_AXES * float(sample.columns.size) / len(sample) / max(1, first.size), sample._scale()
-        merged = steps * int((sample.distances(first, second) <= limit).sum())
+        least = steps * int((sample.distances(first, second) <= limit).sum())
 
         def measure(n_axes: int) -> tuple[float, float, bool]:
             rows = sample.dense_rows(n_axes, scale)
@@ -674,7 +674,7 @@ class SparseRows(StoredRows):
             passes = gaps <= np.float64(sample._bound(limit, rows.shape[1], scale) + 1e-5)  # may be above float32
             return rows.shape[1], steps * int(passes.sum()), rows.shape[1] < n_axes
 
-        return cheapest_size(AXES, merged, measure)
+        return cheapest_size(AXES, least, measure)
 
     def _bound(self, limit: float, n_axes: int, scale: float) -> float:
         """Return a bound on the surrogate distances of the dense rows of pairs within the limit.

@@ -1,16 +1,18 @@
-// Strings: edits and differing characters of pairs, hashes, keys, bits of counts. cpu.py has the definitions.
+// These kernels count the edits and the differing characters of pairs of strings, and make hashes, keys and bits. cpu.py has the
+// definitions.
 #include "items/mixing.cuh"
 
 typedef unsigned long long u64;
 
-constexpr int WORD = 64;  // characters that a word holds
-constexpr u64 FACTOR = 0x9E3779B97F4A7C15ull, INVERSE = 0xF1DE83E19937733Dull;  // odd; their product is 1 modulo 2^64
+constexpr int WORD = 64;  // a word holds this number of characters
+constexpr u64 FACTOR = 0x9E3779B97F4A7C15ull, INVERSE = 0xF1DE83E19937733Dull;  // both are odd, and their product is 1 modulo 2^64
 #define INFINITE __longlong_as_double(0x7ff0000000000000ll)
 
 __device__ __forceinline__ long long job() { return (long long)blockIdx.x * blockDim.x + threadIdx.x; }
 
-// The edits between a string of `m` characters, 0 < m <= n, and one of n, or more than `most`. `edge` is a byte for each
-// of the n characters, which words of the first string after its first one read; it may be null for up to WORD.
+// Returns the number of edits between a string of `m` characters, 0 < m <= n, and one of n, or a number above `most` if there are more.
+// `edge` has a byte for each of the n characters: each word of the first string writes them, and the next word reads them. It may be
+// null if there is one word.
 __device__ int columns(const int* __restrict__ a, int m, const int* __restrict__ b, int n, long long most, signed char* edge) {
     long long value = m;
     for (int first = 0; first < m; first += WORD) {
@@ -41,8 +43,8 @@ __device__ int columns(const int* __restrict__ a, int m, const int* __restrict__
     return (int)value;
 }
 
-// distance[i] = the edits of pair i, infinite above `most`. A null `edges` leaves pairs of two long strings as they are,
-// with a negative distance; otherwise it has `longest` bytes for each pair.
+// Sets distance[i] to the number of edits of pair i, or to infinity if that is above `most`. `edges` has `longest` bytes for each pair.
+// If it is null, pairs of two long strings get a negative distance instead.
 extern "C" __global__ void count_edits(const int* __restrict__ codes, const long long* __restrict__ starts, const int* __restrict__ src, const int* __restrict__ dst, long long pairs, int most, signed char* edges, long long longest, double* __restrict__ distance) {
     long long pair = job();
     if (pair >= pairs) return;
@@ -66,7 +68,7 @@ extern "C" __global__ void count_edits(const int* __restrict__ codes, const long
     distance[pair] = value > most ? INFINITE : (double)value;
 }
 
-// distance[i] = at how many positions pair i differs, infinite above `most` and for different lengths.
+// Sets distance[i] to the number of positions at which pair i differs, or to infinity if that is above `most` or the lengths differ.
 extern "C" __global__ void count_differences(const int* __restrict__ codes, const long long* __restrict__ starts, const int* __restrict__ src, const int* __restrict__ dst, long long pairs, int most, double* __restrict__ distance) {
     long long pair = job();
     if (pair >= pairs) return;
@@ -77,7 +79,7 @@ extern "C" __global__ void count_differences(const int* __restrict__ codes, cons
     distance[pair] = m != n || count > most ? INFINITE : (double)count;
 }
 
-// The sum of a string's characters, each times the power of its position.
+// Returns the sum of a string's characters, each times the power of FACTOR that belongs to its position.
 __device__ u64 sum_of_string(const int* __restrict__ codes, long long begin, long long end) {
     u64 total = 0, power = 1;
     for (long long i = begin; i < end; i++, power *= FACTOR) total += (u64)(codes[i] + 1) * power;
@@ -94,7 +96,7 @@ extern "C" __global__ void hash_strings(const int* __restrict__ codes, const lon
     hashes[row] = total;
 }
 
-// Copies string rows[k] to new_starts[k] on.
+// Copies string rows[k] to the positions from new_starts[k] on.
 extern "C" __global__ void copy_strings(const int* __restrict__ codes, const long long* __restrict__ starts, const int* __restrict__ rows, long long count, const long long* __restrict__ new_starts, int* __restrict__ new_codes) {
     long long k = job();
     if (k >= count) return;
@@ -102,7 +104,8 @@ extern "C" __global__ void copy_strings(const int* __restrict__ codes, const lon
     for (long long i = new_starts[k]; i < new_starts[k + 1]; i++) new_codes[i] = codes[from + i];
 }
 
-// Writes the keys of the strings from `first_row` on with up to `deleted` characters less, from first[k] on.
+// Writes the keys of the strings from `first_row` on with up to `deleted` characters, at most two, left out. Those of the k-th string are
+// written from first[k] on.
 extern "C" __global__ void delete_characters(const int* __restrict__ codes, const long long* __restrict__ starts, long long first_row, long long count, int deleted, const long long* __restrict__ first, int* __restrict__ item, u64* __restrict__ key) {
     long long k = job();
     if (k >= count) return;
@@ -125,7 +128,8 @@ extern "C" __global__ void delete_characters(const int* __restrict__ codes, cons
     }
 }
 
-// Writes the keys of the strings from `first_row` on without `deleted` positions, from first[k] on.
+// Writes the keys of the strings from `first_row` on with `deleted` characters, at most two, masked, so that positions stay. Those of the
+// k-th string are written from first[k] on.
 extern "C" __global__ void mask_characters(const int* __restrict__ codes, const long long* __restrict__ starts, long long first_row, long long count, int deleted, const long long* __restrict__ first, int* __restrict__ item, u64* __restrict__ key) {
     long long k = job();
     if (k >= count) return;
@@ -134,16 +138,16 @@ extern "C" __global__ void mask_characters(const int* __restrict__ codes, const 
     int masked = (int)min((long long)deleted, end - begin);
     if (!masked) item[at] = (int)row, key[at] = whole;
     for (long long i = begin; masked && i < end; i++, power *= FACTOR) {
-        u64 without = whole - (u64)(codes[i] + 1) * power, of_j = power, place = (u64)(i - begin) << 40;
-        if (masked == 1) item[at] = (int)row, key[at++] = without ^ place;
+        u64 without = whole - (u64)(codes[i] + 1) * power, of_j = power, position = (u64)(i - begin) << 40;
+        if (masked == 1) item[at] = (int)row, key[at++] = without ^ position;
         for (long long j = i + 1; masked > 1 && j < end; j++) {
             of_j *= FACTOR;
-            item[at] = (int)row, key[at++] = (without - (u64)(codes[j] + 1) * of_j) ^ (place | (u64)(j - begin) << 20);
+            item[at] = (int)row, key[at++] = (without - (u64)(codes[j] + 1) * of_j) ^ (position | (u64)(j - begin) << 20);
         }
     }
 }
 
-// Sets the bits of each string in zeros, `bytes` a string: see cpu.py. `counts` are `buckets` zeros for each string.
+// Sets the bits of each string in `bytes` bytes of zeros: see cpu.py. `counts` has `buckets` zeros for each string.
 extern "C" __global__ void project_strings(const int* __restrict__ codes, const long long* __restrict__ starts, long long n, int ones, int buckets, int bytes, unsigned char* __restrict__ counts, unsigned char* __restrict__ values) {
     long long row = job();
     if (row >= n) return;

@@ -45,7 +45,7 @@ from rapids_slink.neighbors.choose import (
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.task import (
-    BLOCK,
+    BLOCK_VALUES,
     BoundsByLists,
     NeighborLists,
     PartLists,
@@ -253,7 +253,7 @@ def estimate_search(
     if chosen is None and n_queries is None and not device.is_gpu and may_be_low_dimensional(n, d, metric, device):
         kinds.append(tree_class(device))
     a_value = CODING_BYTES * (metric.filter == "codes") + WRAPPING_BYTES * (metric.rows is Rows.PLACED)
-    coding = a_value * min(n * d, BLOCK) * (not device.is_gpu)
+    coding = a_value * min(n * d, BLOCK_VALUES) * (not device.is_gpu)
     estimates = (kind.estimate(n, m, d, listed, itemsize, device, metric) for kind in kinds)
     search = MemoryEstimate.either(*estimates)
     if min_samples > 1:

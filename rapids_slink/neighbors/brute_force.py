@@ -27,7 +27,7 @@ from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.filter import MIN_ROWS, TileFilter, choose_filter, n_seeds
 from rapids_slink.neighbors.filter import kernels as filter_kernels
 from rapids_slink.neighbors.task import (
-    BLOCK,
+    BLOCK_VALUES,
     ListSearch,
     SearchState,
     SearchTask,
@@ -53,7 +53,7 @@ def estimate_brute_force(
 ) -> MemoryEstimate:
     """Estimate the bytes of a search among n points of d features for the k neighbours of m points or queries."""
     kernels, lists = filter_kernels(device), m * (12 * k + 8)
-    if not device.is_gpu and metric.filter != "product":  # without a filter: tiles, and the lists of a chunk
+    if not device.is_gpu and metric.filter != "product":  # without a filter there are tiles, and the lists of a chunk
         from rapids_slink.neighbors.exact.cpu import TILE_BYTES
 
         a_worker = TILE_BYTES + MIN_ROWS * (12 * k + 64) + scan_bytes(n, k, device)
@@ -61,9 +61,9 @@ def estimate_brute_force(
     fused = kernels.fused_filter() if device.is_gpu and metric.filter in ("product", "bits") else None
     a_row = fused.row_bytes(d) if fused else (2 if device.is_gpu else 4) * -(-d // 8) * 8 + 8
     a_row += 4 * d * (metric.filter == "direct")
-    quantized = (n + m * (m != n and not device.is_gpu)) * (a_row + d + 8)  # d: a copy of small integers
+    quantized = (n + m * (m != n and not device.is_gpu)) * (a_row + d + 8)  # d is for a copy of small integers
     # A CPU quantizes in float64. A GPU's kernel quantizes, and only a random order is made for it.
-    packing = 24 * n if device.is_gpu else PACKED_BYTES * min(max(n, m) * d, BLOCK)
+    packing = 24 * n if device.is_gpu else PACKED_BYTES * min(max(n, m) * d, BLOCK_VALUES)
     chunks = workers(device) * MIN_ROWS * chunk_row_bytes(n, d, k, device)
     if not device.is_gpu:  # a thread sorts the distances of a row
         chunks += workers(device) * scan_bytes(n, k, device)
@@ -72,7 +72,7 @@ def estimate_brute_force(
             chunks += 2 * workers(device) * block * (36 * k + 160)
         else:
             chunks += PACKED_BYTES * workers(device) * min(n, kernels.TILE_POINTS) * d
-    seed_products = m * n_seeds(n, k) if metric.filter == "product" else 0  # of the seeds
+    seed_products = m * n_seeds(n, k) if metric.filter == "product" else 0  # rows by seeds
     preferred = 4 * min(seed_products, kernels.TILE_ROWS * kernels.TILE_POINTS)
     if fused and m == n:
         preferred += fused.symmetric_bytes(n, k, d)
@@ -279,7 +279,7 @@ class BruteForceSearch(ListSearch):
         A few outliers are left out, since the errors of their quantization would let whole tiles pass: each is a
         candidate of every other row. Lists known within two parts are used only if there are no outliers.
         """
-        kernels: Any = self.kernels  # a GPU's
+        kernels: Any = self.kernels  # they are a GPU's
         k, part_lists, by_lists = task.k, task.part_lists, task.bounds_by_lists
         (n, d), bounds_fall = self.values.shape, True
         # Few points have no tiles, whose check may read all values.

@@ -1,10 +1,10 @@
-// The bounding volume hierarchy of bvh.cuh: how it is made.
+// These kernels make the bounding volume hierarchy of bvh.cuh.
 #include "neighbors/bvh.cuh"
 
-constexpr int THREADS = 256, BLOCKS = 8;  // of a multiprocessor at a time, where blocks wait for each other
-constexpr int HIGHEST = 255;             // above all levels: where the curve ends
+constexpr int THREADS = 256, BLOCKS = 8;  // BLOCKS of THREADS fit on a multiprocessor, where blocks wait for each other
+constexpr int HIGHEST = 255;             // it is above all levels, and stands where the curve ends
 
-// The box of all points: by feature the least value and, behind those, the least of the negatives; infinite at first.
+// Writes the box of all points: by feature the least value and, behind those, the least of the negatives. They are infinite at first.
 extern "C" __global__ void find_box(const VALUE* __restrict__ values, long long n, double* box) {
     double least[2 * FEATURES];
     for (int f = 0; f < 2 * FEATURES; f++) least[f] = INFINITE;
@@ -26,22 +26,22 @@ extern "C" __global__ void morton_codes(
     unsigned long long* __restrict__ codes) {
     long long i = thread_index();
     if (i >= n) return;
-    unsigned long long cell[FEATURES], code = 0;
+    unsigned long long on_grid[FEATURES], code = 0;
     for (int f = 0; f < FEATURES; f++) {
-        double place = (widen(values[i * FEATURES + f]) - box[f]) / (-box[FEATURES + f] - box[f]);  // NaN where none is wide
-        cell[f] = (unsigned long long)(fmin(fmax(place, 0.0), 1.0) * (double)((1ll << bits) - 1));
+        double coordinate = (widen(values[i * FEATURES + f]) - box[f]) / (-box[FEATURES + f] - box[f]);  // NaN where none is wide
+        on_grid[f] = (unsigned long long)(fmin(fmax(coordinate, 0.0), 1.0) * (double)((1ll << bits) - 1));
     }
     for (int b = bits - 1; b >= 0; b--)
-        for (int f = 0; f < FEATURES; f++) code = code << 1 | (cell[f] >> b & 1);
+        for (int f = 0; f < FEATURES; f++) code = code << 1 | (on_grid[f] >> b & 1);
     codes[i] = code;
 }
 
-// How two neighbours on the curve differ: by the highest bit of their codes or, if these are equal, of their positions.
+// Returns the highest bit in which the codes of two neighbours on the curve differ or, if these are equal, their positions.
 __device__ __forceinline__ unsigned char level_between(unsigned long long code, unsigned long long next, long long p) {
     return code == next ? 31 - __clz((int)(p ^ (p + 1))) : 95 - __clzll(code ^ next);
 }
 
-// Points, ids and levels along the curve; `along` are the ids in the order of their codes.
+// Writes points, ids and levels along the curve; `along` has the ids in the order of their codes.
 extern "C" __global__ void arrange(
     const VALUE* __restrict__ values, const unsigned long long* __restrict__ codes, const long long* __restrict__ along,
     long long n, VALUE* __restrict__ points, int* __restrict__ order, unsigned char* __restrict__ level) {
@@ -73,7 +73,7 @@ extern "C" __global__ void find_leaves(const unsigned char* __restrict__ level, 
     begins[p] = a == p;
 }
 
-// Where each leaf begins; `leaf_of` is the number of each point's leaf.
+// Writes where each leaf begins; `leaf_of` has the number of each point's leaf.
 extern "C" __global__ void list_leaves(const int* __restrict__ leaf_of, long long n, int* __restrict__ start) {
     long long p = thread_index();
     if (p < n && (p == 0 || leaf_of[p] != leaf_of[p - 1])) start[leaf_of[p]] = p;
@@ -83,22 +83,22 @@ extern "C" __global__ void list_leaves(const int* __restrict__ leaf_of, long lon
 __device__ __forceinline__ void extend(Node& node, const VALUE* low, const VALUE* high, int least) {
     node.least = min(node.least, least);
     for (int f = 0; f < FEATURES; f++) {
-        // In float64, where subnormal float32 values are not taken for zeros.
+        // Numbers are compared in float64, where subnormal float32 values are not taken for zeros.
         if (widen(low[f]) < widen(node.low[f])) node.low[f] = low[f];
         if (widen(high[f]) > widen(node.high[f])) node.high[f] = high[f];
     }
 }
 
-// What another block may just have written is read from L2.
+// Extends a node's box by a child's. The child is read from L2, because another block may just have written it.
 __device__ __forceinline__ void extend(Node& node, const Node* child) {
     VALUE low[FEATURES], high[FEATURES];
     for (int f = 0; f < FEATURES; f++) low[f] = __ldcg(child->low + f), high[f] = __ldcg(child->high + f);
     extend(node, low, high, __ldcg(&child->least));
 }
 
-// Makes the nodes, their boxes and their parents, from the leaves up (Apetrei 2014). A node merges with the neighbour from which it
-// differs less; the second of the two to come makes their parent. The end of it that the other needs to know waits in `end`, which
-// is NO_NODE to start with. `next` and `previous` are at first the node's last and first leaf.
+// Makes the nodes, their boxes and their parents, from the leaves up (Apetrei 2014). A node and the neighbour from
+// which it differs less have a parent, which the second of the two to come makes. The end of it that the other needs to know waits
+// in `end`, which is NO_NODE to start with. `next` and `previous` are at first the node's last and first leaf.
 extern "C" __global__ void build(
     const VALUE* __restrict__ points, const int* __restrict__ order, long long n, const unsigned char* __restrict__ level,
     const int* __restrict__ start, int leaves, Node* nodes, Span* __restrict__ spans, int* __restrict__ parent, int* end) {
@@ -134,7 +134,8 @@ extern "C" __global__ void build(
     }
 }
 
-// The ways along the curve: the child that begins after the last leaf, and that which ends before the first.
+// Writes the ways along the curve: each node points at the child that begins after its last leaf, and at that which ends before its
+// first.
 extern "C" __global__ void link(int leaves, Node* nodes) {
     int v = thread_index();
     if (v >= 2 * leaves - 1) return;
@@ -174,7 +175,7 @@ extern "C" __global__ void count_visits(
     if (p == first) atomicAdd(total, (unsigned long long)min(visits, limit));
 }
 
-// The least core distance in each node, from the leaves up: of a node's children the second to come fills it. `arrived` are
+// Writes the least core distance in each node, from the leaves up: the second of a node's children to come fills it. `arrived` has
 // zeros.
 extern "C" __global__ void core_nodes(
     const double* __restrict__ core, int leaves, const Node* __restrict__ nodes, const int* __restrict__ parent,

@@ -1,4 +1,4 @@
-// A bounding volume hierarchy over points sorted along a space-filling (Morton) curve, and a way through it.
+// Here are a bounding volume hierarchy over points sorted along a space-filling (Morton) curve, and a way through it.
 //
 // It is the radix tree of the points' codes (Karras 2012), whose nodes are stretches of the curve. The largest of at most
 // LEAF points are the leaves, numbered along the curve: leaf i is node 2i, and the node whose children meet between leaves i
@@ -30,7 +30,7 @@ struct __align__(16) Node {
     int next, previous;  // along the curve, when all of this node is done: the largest nodes that begin after it, end before it
 };
 
-// The first and the last position of a node's points.
+// A span has the first and the last position of a node's points.
 struct Span { int first, last; };
 
 // Writes the exclusion ids of points along the curve into the nodes whose points share one; `changes`, with room for a number a
@@ -45,8 +45,8 @@ __device__ __forceinline__ void group_nodes(
     });
 }
 
-// No more than x - y as the formulas round it: the difference of float32 numbers is rounded down, to a number that float64 holds
-// too. In PTX, since CuPy compiles with -ftz=true, by which __fsub_rd takes subnormal numbers for zeros.
+// Returns no more than x - y as the formulas round it: the difference of float32 numbers is rounded down, to a number that float64
+// holds too. It is in PTX, because CuPy compiles with -ftz=true, by which __fsub_rd takes subnormal numbers for zeros.
 __device__ __forceinline__ float minus_down(float x, float y) {
     float difference;
     asm("sub.rm.f32 %0, %1, %2;" : "=f"(difference) : "f"(x), "f"(y));
@@ -60,17 +60,18 @@ __device__ __forceinline__ float plus_down(float x, float y) {
 }
 __device__ __forceinline__ double plus_down(double x, double y) { return plus(x, y); }
 
-// The least difference between a point's coordinate and a box's, by how far the point is below the box and above it.
+// Returns the least difference between a point's coordinate and a box's, by how far the point is below the box and above it.
 template <class Sum> __device__ __forceinline__ VALUE least_gap(const Sum&, VALUE below, VALUE above, int) {
     return max(below, above);
 }
-// The nearest image's: the other way round, past the end of the box, the difference is at least its length less the largest.
+// Returns that of the nearest image: the other way round, past the end of the box, the difference is at least its length less the
+// largest.
 template <class Sum> __device__ __forceinline__ VALUE least_gap(const periodic<Sum>&, VALUE below, VALUE above, int f) {
     VALUE period = sizeof(VALUE) < 8 ? (VALUE)SPACE.below[f] : (VALUE)SPACE.period[f];
     return min(max(below, above), plus_down(period, min(below, above)));
 }
 
-// A lower bound of the surrogate distances from x to the points of a box: the formula of the gaps, summed in the same order.
+// Returns a lower bound of the surrogate distances from x to the points of a box: the formula of the gaps, summed in the same order.
 // Rounding is monotone, so it never exceeds the surrogate distance of a point inside.
 __device__ __forceinline__ double lower_bound(const VALUE* x, const VALUE* low, const VALUE* high) {
     FORMULA sum;
@@ -82,8 +83,8 @@ __device__ __forceinline__ double lower_bound(const VALUE* x, const VALUE* low, 
     return sum.of_gaps();
 }
 
-// A way along the curve: from a leaf on to the end and, from the leaf before, back to the beginning; a node of either in turn, or
-// one after the other. Or only onward.
+// A way along the curve goes from a leaf on to the end and, from the leaf before, back to the beginning. ALTERNATE takes a node of
+// either in turn, BOTH one after the other, and ONWARD goes only onward.
 enum Way { ALTERNATE, BOTH, ONWARD };
 
 struct Never {
@@ -111,12 +112,12 @@ __device__ __forceinline__ void walk(
     }
 }
 
-// A point's coordinates, in registers.
+// Loads a point's coordinates into registers.
 __device__ __forceinline__ void load(const VALUE* __restrict__ points, long long row, VALUE* x) {
     for (int f = 0; f < FEATURES; f++) x[f] = points[row * FEATURES + f];
 }
 
-// The surrogate distance from x to a point.
+// Returns the surrogate distance from x to a point.
 __device__ __forceinline__ double distance_to(const VALUE* x, const VALUE* __restrict__ points, long long q) {
     return surrogate_distance(x, points + q * FEATURES, FEATURES);
 }

@@ -26,10 +26,10 @@ from rapids_slink.runtime.memory import MemoryEstimate
 
 SOURCE, NEAREST = (f"neighbors/{name}.cu" for name in ("bvh", "nearest"))
 NO_NODE = constant(SOURCE, "NO_NODE")
-MAX_BITS = 31  # of a code, per feature
+MAX_BITS = 31  # a code has at most this number of bits for each feature
 #: A code has 63 bits. With more than `MAX_CODED` features each would have few: codes are made of principal coordinates.
 MAX_CODED, COORDINATES, PCA_ROWS = 8, 6, 2**12
-OUTERMOST = 0.002  # of the sample's points on either side are left out of the cube
+OUTERMOST = 0.002  # the cube leaves out this share of the sample's points on either side
 NODES = 0.75  # nodes of a point, as estimated: twice as many as uniform points have
 VISITING_WARPS = 2**10  # warps that show how many nodes a search visits
 BOX_THREADS = 2**16  # threads that find the box of the points
@@ -37,7 +37,7 @@ BOX_THREADS = 2**16  # threads that find the box of the points
 #: `MAX_LIST`; still longer ones are found by brute force.
 LIST_SIZES = (1, 8, 16)
 MAX_LIST = 2048
-SHARED_ENTRIES, ENTRY_BYTES, MAX_WARPS = 4096, 12, 4  # of a block's lists
+SHARED_ENTRIES, ENTRY_BYTES, MAX_WARPS = 4096, 12, 4  # entries of a block's lists, bytes of each, warps
 
 
 class BoxSearch(Search):
@@ -49,7 +49,7 @@ class BoxSearch(Search):
         values, queries = self.values, self.queries
         check_arrays(values.dtype, values, queries)
         n, d = values.shape
-        self.axes: Array = None  # of the coordinates of which codes are made; None if they are made of the features
+        self.axes: Array = None  # axes of the coordinates that make the codes; None if the features make them
         self.box: Array = None
         if d > MAX_CODED:
             self.axes, self.box = _principal_axes(values)
@@ -73,8 +73,8 @@ class BoxSearch(Search):
         self.launch("link", 2 * leaves, leaves, self.nodes)
         self.start = None  # the positions at which the queries start, if there are queries
         if queries is not None:
-            place = cp.searchsorted(codes[along], self._morton_codes(queries))
-            self.start = place.clip(max=n - 1).astype(cp.int32)
+            position = cp.searchsorted(codes[along], self._morton_codes(queries))
+            self.start = position.clip(max=n - 1).astype(cp.int32)
         self.core: Array = None  # the core distances of the last task that had any; for `cores` see `_cores`
         self.cores: tuple[Any, Any] = (None, None)
 
@@ -131,7 +131,7 @@ class BoxSearch(Search):
         check_arrays("float64", upper, size=m)
         group = task.point_group[self.order]
         minima = None
-        if task.per_group_minimum:  # otherwise no two points, or no point and query, have one exclusion id
+        if task.only_minima:  # otherwise no two points, or no point and query, have one exclusion id
             arrived, counters = cp.empty(group.size, cp.uint32), cp.zeros(1, cp.uint64)
             self.launch_resident(
                 "write_groups", group.size, group, *self.tree, arrived, number_a_block(SOURCE), counters
@@ -142,7 +142,7 @@ class BoxSearch(Search):
         queue = cp.argsort(start).astype(cp.int32)  # neighbours on the curve visit the same nodes
         queries = self.values if self.queries is None else self.queries
         list_size, entries = list_entries(size)
-        warps = 0 if size <= LIST_SIZES[-1] else min(MAX_WARPS, SHARED_ENTRIES // entries)  # of a block of such warps
+        warps = 0 if size <= LIST_SIZES[-1] else min(MAX_WARPS, SHARED_ENTRIES // entries)
         threads = WARP * warps or THREADS
         launch_blocks(
             NEAREST, "search", (-(-m * (WARP if warps else 1) // threads),), threads, queries, task.rows, m,
@@ -151,7 +151,7 @@ class BoxSearch(Search):
             options=(*self._options(), f"-DLIST={0 if warps else size}"), shared_memory=warps * entries * ENTRY_BYTES,
         )  # fmt: skip
         ids, weights = (cp.ascontiguousarray(part[:, :k]) for part in (ids, weights))
-        if task.per_group_minimum:
+        if task.only_minima:
             drop_above_bound(ids, weights, upper)
         return SearchResult(ids, weights, upper)
 

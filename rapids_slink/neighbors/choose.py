@@ -246,9 +246,9 @@ def connects(components: int, n: int, m: int, report: Report, share: float | Non
 
 # -------------------------------------------------------------------------------------------------------- the filter
 
-#: Queries, and points among which survivors are counted: each has up to `BLOCK` values.
+#: Queries, and points among which survivors are counted: each has up to `BLOCK_VALUES` values.
 QUERIES, POINTS = 128, 2**14
-NEIGHBORS = 8  # of each query, if there are as many points
+NEIGHBORS = 8  # each query has this number of neighbours, if there are as many points
 #: The numbers of axes that are tried, with the rest, in steps, and their largest share of the features.
 STEPS, MAX_AXES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64), 0.8
 #: Axes are sought if products take this many times as long as a forest. Covariances whose eigenvalues are

@@ -1,4 +1,4 @@
-// How many points of a sample are in balls about others, and how far these are; __init__.py says what for.
+// These kernels count the points of a sample in balls about others, and find how far these are; choose.py says what for.
 #include "neighbors/exact/formulas.cuh"
 #include "runtime/include/threads.cuh"
 

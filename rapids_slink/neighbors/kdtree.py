@@ -749,7 +749,7 @@ class TreeSearch(Search):
         group = task.point_group[tree.order]
         core = NO_CORE if task.core is None else task.core[tree.order]
         node_core = NO_CORE if task.core is None else least_of_nodes(tree.first, core)
-        minima = np.full(task.row_group.size if task.per_group_minimum else 0, np.inf)
+        minima = np.full(task.row_group.size if task.only_minima else 0, np.inf)
         ids, weights = np.empty((m, task.k), np.int32), np.empty((m, task.k))
         row_group, node_group = task.row_group[task.rows], groups_of_nodes(tree.first, group)
         lists = TopK(task.bounds(np), minima, ids, weights, row_group, group, node_group, core, node_core)
@@ -759,7 +759,7 @@ class TreeSearch(Search):
             walk(self.metric.cpu_formula, tree, queries.take(at), lists)
 
         for_each_chunk(CPU, search, chunks_for_cores(m, MIN_CHUNK, MAX_CHUNK), task.progress(self.progress))
-        if task.per_group_minimum:
+        if task.only_minima:
             drop_above_bound(ids, weights, lists.upper)
         return SearchResult(ids, weights, lists.upper)
 
@@ -767,7 +767,7 @@ class TreeSearch(Search):
         """Return the task's rows in the order of the tree's leaves, so that consecutive ones visit the same nodes."""
         tree = self.tree
         if self.queries is None:
-            row_at: np.ndarray = np.full(tree.order.size, -1, np.int32)  # by position: which of the task's rows
+            row_at: np.ndarray = np.full(tree.order.size, -1, np.int32)  # which of the task's rows has each position
             row_at[tree.position[task.rows]] = np.arange(task.rows.size, dtype=np.int32)
             start = np.flatnonzero(row_at >= 0)
             return Queries(tree.columns, start, start, row_at[start])

@@ -1,4 +1,4 @@
-// Lists of nearest points by the bounding volume hierarchy of bvh.cuh. A thread keeps a list of 1, 8 or 16 entries in registers, and
+// This kernel lists nearest points by the bounding volume hierarchy of bvh.cuh. A thread keeps a list of 1, 8 or 16 entries in registers, and
 // a warp one of any length in shared memory: LIST is 0 then.
 #include "neighbors/exact/top_k.cuh"
 #include "neighbors/bvh.cuh"
@@ -8,8 +8,8 @@
 #endif
 
 #if LIST
-constexpr int LANES = 1;  // of a query
-// What `TopK` is of a warp. Nothing above the bound is wanted.
+constexpr int LANES = 1;  // a query has one lane
+// A thread's list does what `TopK` does for a warp. Nothing above the bound is wanted.
 struct List {
     double weight[LIST], bound;
     int id[LIST];
@@ -57,10 +57,11 @@ struct List : TopK {
 };
 #endif
 
-// The lists of queries `at`, of k entries, which begin near positions `start` of the curve, a point at its own. `minima`, if given,
-// bounds each group by the least value that any of its queries has found; read late it is only too high. If the points have core
-// distances (`core`, along the curve, and `least_core` of each node; else null), what is sought is mutual reachability, which is no
-// less than either. A warp visits nodes of at most WARP points whole, a point a lane; `size` is the room of its list.
+// Writes the lists of queries `at`, of k entries. The searches begin near positions `start` of the curve, a point at its own.
+// `minima`, if given, bounds each exclusion id by the least value that any of its queries has found; read late it is only too high.
+// If the points have core distances (`core`, along the curve, and `least_core` of each node; else null), what is sought is mutual
+// reachability, which is no less than either. A warp visits nodes of at most WARP points whole, a point a lane; `size` is the room
+// of its list.
 extern "C" __global__ void search(
     const VALUE* __restrict__ queries, const int* __restrict__ rows, long long m, const int* __restrict__ start,
     const int* __restrict__ row_group, const VALUE* __restrict__ points, const int* __restrict__ order,

@@ -112,12 +112,12 @@ def deal_out(
     pivots, d = device.asarray(pivots[:, 2:]), pivots.shape[1] - 2
     bounds = np.searchsorted(block, np.arange(int(block[-1]) + 2)).tolist()
     columns = [_columns(pivots[low:high], device) for low, high in pairwise(bounds)]
-    rounding = (8 + d) * 2.0**-24  # of float64 rows, of lengths and of the scale
+    rounding = (8 + d) * 2.0**-24  # bounds the roundings of float64 rows, of lengths and of the scale
     near, error = radius * float(scale) + 2 * rounding, np.float32(error_of(columns[0].shape[1]))
     step = max(1, PRODUCTS[device.name] // max(map(len, columns)))
     for start in range(0, len(values), step):
         some = slice(start, min(start + step, len(values)))
-        with np.errstate(over="ignore", invalid="ignore"):  # of rows that are too long
+        with np.errstate(over="ignore", invalid="ignore"):  # rows that are too long overflow
             rows = _scaled(device.asarray(values[some]), is_cosine, scale, xp)
             square, rows = (rows * rows).sum(axis=1), _rows(rows, columns[0], device)
             least = xp.empty((len(columns), len(rows)), "float32")

@@ -32,7 +32,7 @@ from rapids_slink.neighbors import EDGE_BYTES, MAX_FRAME_ROWS, estimate_search, 
 from rapids_slink.neighbors.choose import takes_all_pairs
 from rapids_slink.neighbors.exact import Candidates, ExactPoints, kernels
 from rapids_slink.neighbors.rows import check_zeros_between, in_one_type, metric_rows, rows_of_both, zero_rows
-from rapids_slink.neighbors.task import BLOCK, SearchResult, SearchTask
+from rapids_slink.neighbors.task import BLOCK_VALUES, SearchResult, SearchTask
 from rapids_slink.neighbors.within import Limit, NearPairs, PairFrames, PairPoints, PairTask, prepare_pairs
 from rapids_slink.ordering import stable_order
 from rapids_slink.points import Points, as_points, codes_of
@@ -267,8 +267,8 @@ def _lists_within_groups(
 
     def keep_nearest(chunk: slice) -> None:
         rows, capacity = small_rows[chunk], int(their_sizes[chunk.start])
-        place = begins[together.query_group[rows]][:, None] + xp.arange(capacity)
-        ids = groups.order[xp.minimum(place, len(points) - 1)]
+        position = begins[together.query_group[rows]][:, None] + xp.arange(capacity)
+        ids = groups.order[xp.minimum(position, len(points) - 1)]
         count = device.asarray(their_sizes[chunk].astype(np.int32))
         top = kernels(device).empty_lists(rows.size, min(k, capacity))
         kernels(device).rerank(exact, rows, Candidates(ids, count), None, xp.full(rows.size, xp.inf), top)
@@ -279,13 +279,13 @@ def _lists_within_groups(
 
 
 def _chunks_of_groups(sizes: np.ndarray) -> Iterator[slice]:
-    """Yield slices of rows that have at most `BLOCK` candidates in all, or of one row.
+    """Yield slices of rows that have at most `BLOCK_VALUES` candidates in all, or of one row.
 
     `sizes` are those of the rows' groups, and descend. Rows without a candidate are in no slice.
     """
     begin, count = 0, int(np.count_nonzero(sizes))
     while begin < count:
-        end = min(count, begin + max(1, BLOCK // int(sizes[begin])))
+        end = min(count, begin + max(1, BLOCK_VALUES // int(sizes[begin])))
         yield slice(begin, end)
         begin = end
 
@@ -446,8 +446,8 @@ class _Halves:
         lists = search.find(SearchTask(some, k, everyone, everyone, upper))
         ids, weights = lists.ids, lists.weights
         is_full = (ids[:, -1] >= 0) & (weights[:, -1] <= lists.upper) & (k < size - 1)
-        at, place = xp.nonzero((ids >= 0) & (ids < some[:, None]) & (weights < upper[:, None]))
-        row, other, weight = map(to_host, (some[at], ids[at, place], weights[at, place]))
+        at, column = xp.nonzero((ids >= 0) & (ids < some[:, None]) & (weights < upper[:, None]))
+        row, other, weight = map(to_host, (some[at], ids[at, column], weights[at, column]))
         row, other = row + np.int32(begin), other + np.int32(begin)
         _read_lists(
             asking, to_host(is_full), row, other, weight, self.group, self.leaders, self.asks, self.nearest, self.weight

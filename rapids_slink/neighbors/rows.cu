@@ -1,4 +1,4 @@
-// Hashes of rows, which of them are equal, and norms.
+// These kernels hash rows, find which of them are equal, and write their norms.
 #include "neighbors/exact/formulas.cuh"
 #include "runtime/include/threads.cuh"
 
@@ -6,7 +6,7 @@
 #define VALUE float
 #endif
 
-template <class V> __device__ word bits_of(V x) { return __double_as_longlong(plus(widen(x), 0.0)); }  // of -0.0 those of 0.0
+template <class V> __device__ word bits_of(V x) { return __double_as_longlong(plus(widen(x), 0.0)); }  // -0.0 has those of 0.0
 __device__ word bits_of(word x) { return x; }
 
 // Returns the sum of a row's bits with odd factors, modulo 2⁶⁴, to each lane of a warp: equal rows have equal sums.
@@ -34,10 +34,10 @@ extern "C" __global__ void hash_rows(
 
 constexpr int MOST_PROBES = 1024;  // entries of the table that a row is compared with
 
-// Enters n rows into a table of zeros with 2^(64 - shift) entries, and writes the place of each. An entry is one more than the first
-// of equal rows, in the end; before, it may be a later one. Sets `crowded` if a row finds no place. A warp a row.
+// Enters n rows into a table of zeros with 2^(64 - shift) entries, and writes the slot of each. An entry is one more than the first
+// of equal rows, in the end; before, it may be a later one. Sets `crowded` if a row finds no slot. A warp a row.
 extern "C" __global__ void enter_rows(
-    const VALUE* __restrict__ values, long long n, int d, int shift, unsigned* table, unsigned* __restrict__ place, int* crowded) {
+    const VALUE* __restrict__ values, long long n, int d, int shift, unsigned* table, unsigned* __restrict__ slot, int* crowded) {
     long long i = thread_index() / WARP;
     if (i >= n) return;
     const VALUE* x = values + i * d;
@@ -58,36 +58,36 @@ extern "C" __global__ void enter_rows(
         if (__any_sync(ALL_LANES, differs)) continue;
         if (lane == 0) {
             if (own < entry) atomicMin(table + at, own);
-            place[i] = at;
+            slot[i] = at;
         }
         return;
     }
-    if (lane == 0) *crowded = 1, place[i] = at;
+    if (lane == 0) *crowded = 1, slot[i] = at;
 }
 
 // Lists the first of equal rows, in no order.
 extern "C" __global__ void list_first(
-    long long n, const unsigned* __restrict__ table, const unsigned* __restrict__ place, int* __restrict__ first, int* count) {
+    long long n, const unsigned* __restrict__ table, const unsigned* __restrict__ slot, int* __restrict__ first, int* count) {
     long long i = thread_index();
-    bool is_first = i < n && table[place[i]] == i + 1;
-    int slot = claim_in_warp(is_first, count);
-    if (is_first) first[slot] = i;
+    bool is_first = i < n && table[slot[i]] == i + 1;
+    int at = claim_in_warp(is_first, count);
+    if (is_first) first[at] = i;
 }
 
-// Writes the number of each row's entry, by the m first rows, in place of its place, and counts the rows of each number.
+// Writes the number of each row's entry, by the m first rows, in place of its slot, and counts the rows of each number.
 extern "C" __global__ void number_rows(
-    long long n, int m, const int* __restrict__ first, const unsigned* __restrict__ table, unsigned* __restrict__ place,
+    long long n, int m, const int* __restrict__ first, const unsigned* __restrict__ table, unsigned* __restrict__ slot,
     unsigned long long* __restrict__ count) {
     long long i = thread_index();
     unsigned rows = __ballot_sync(ALL_LANES, i < n), number = 0;
     if (i >= n) return;
-    int of_entry = table[place[i]] - 1;
+    int of_entry = table[slot[i]] - 1;
     for (unsigned end = m; number < end;) {
         unsigned middle = (number + end) / 2;
         if (first[middle] < of_entry) number = middle + 1;
         else end = middle;
     }
-    place[i] = number;
+    slot[i] = number;
     unsigned same = __match_any_sync(rows, number);
     if (threadIdx.x % WARP == __ffs(same) - 1) atomicAdd(count + number, (unsigned long long)__popc(same));
 }
@@ -115,12 +115,12 @@ extern "C" __global__ void put_words(
     if (lane == 0) words[i * width + width - 1] = ones;
 }
 
-// Rows followed by their norms, a thread a row, to the bits of the CPU's; see rows.py.
+// Rows are followed by their norms, which have the bits of the CPU's; see rows.py. A thread takes a row.
 
-constexpr int LANES = 8, BLOCK = 128;  // of NumPy's pairwise sum
+constexpr int LANES = 8, SUMMED = 128;  // NumPy's pairwise sum has 8 partial sums of each 128 numbers
 constexpr int DEEPEST = 32;            // halves of 2^31 features
 
-// Sums at most BLOCK numbers: in eight lanes, then those that are left.
+// Sums at most SUMMED numbers: in eight lanes, then those that are left.
 __device__ double sum_of_block(const VALUE* x, int n) {
     double total = -0.0;
     int f = 0;
@@ -137,15 +137,15 @@ __device__ double sum_of_block(const VALUE* x, int n) {
     return total;
 }
 
-// NumPy's sum of a contiguous row: more than BLOCK numbers are halved, the first half a multiple of eight.
+// NumPy's sum of a contiguous row: more than SUMMED numbers are halved, the first half a multiple of eight.
 __device__ double sum_of_row(const VALUE* x, int n) {
     int size[DEEPEST], depth = 0, start = 0;  // how many numbers are left to sum, the next on top
     double first[DEEPEST], total = 0;         // sums of first halves,
-    int waiting[DEEPEST], halves = 0;         // and how deep the stack was below their second halves
+    int waiting[DEEPEST], halves = 0;         // halves that wait: how deep the stack was below their second halves
     size[depth++] = n;
     while (depth) {
         int m = size[--depth];
-        while (m > BLOCK) {
+        while (m > SUMMED) {
             int half = m / 2 - m / 2 % LANES;
             waiting[halves++] = depth;
             size[depth++] = m - half;
@@ -160,7 +160,7 @@ __device__ double sum_of_row(const VALUE* x, int n) {
     return total;
 }
 
-// rows[i] = x_i in float64, minus its mean if `centre`, and then the root of its dot product with itself.
+// Sets rows[i] to x_i in float64, less its mean if `centre`, and then to the root of its dot product with itself.
 extern "C" __global__ void put_norms(
     const VALUE* __restrict__ values, long long n, int d, bool centre, double* __restrict__ rows) {
     long long i = thread_index();

@@ -28,7 +28,7 @@ import numpy as np
 
 from rapids_slink.metrics import MAX_ANGLE, OVERFLOW, Metric, Rows, in_chunks, sine_and_cosine, word_count
 from rapids_slink.neighbors.exact import kernels
-from rapids_slink.neighbors.task import BLOCK, row_blocks
+from rapids_slink.neighbors.task import BLOCK_VALUES, row_blocks
 from rapids_slink.points.check import warn
 from rapids_slink.runtime.device import Array, Device, all_true, to_host
 from rapids_slink.runtime.memory import free_bytes
@@ -268,7 +268,7 @@ def words_of_bytes(values: Array, device: Device) -> Array:
     words.view("uint8")[:, :d] = values
     bits_of_byte = np.unpackbits(np.arange(256, dtype="uint8")[:, None], axis=1)
     ones_of_byte = xp.asarray(bits_of_byte.sum(axis=1, dtype="uint8"))
-    for rows in row_blocks(n, d, 8 * BLOCK):
+    for rows in row_blocks(n, d, 8 * BLOCK_VALUES):
         words[rows, -1] = ones_of_byte[values[rows]].sum(axis=1, dtype="uint64")
     return words
 
@@ -334,10 +334,10 @@ class Copies:
         return int(self.number.size - self.first.size)
 
 
-def find_repeats(values: Array, device: Device, most: float = np.inf) -> Copies | None:
+def find_repeats(values: Array, device: Device, max_distinct: float = np.inf) -> Copies | None:
     """Return which rows, as the metric's formula reads them, are copies of others; None if hardly any are.
 
-    It is None as well if more than `most` rows are distinct.
+    It is None as well if more than `max_distinct` rows are distinct.
     """
     n, own = len(values), kernels(device)
     if values.nbytes + ID_BYTES * n > free_bytes():  # a copy of most rows may come on top of another way's memory
@@ -348,5 +348,8 @@ def find_repeats(values: Array, device: Device, most: float = np.inf) -> Copies 
     sample = np.sort(to_host(own.hash_rows(values, device.xp.asarray(rows[rows < n]))))
     if (sample[1:] == sample[:-1]).sum() < MIN_EQUAL:
         return None
-    found = own.equal_rows(values, int(min(most, n * (1 - MIN_REPEATED))))
-    return None if found is None else Copies(*found)
+    equal = own.equal_rows(values, int(min(max_distinct, n * (1 - MIN_REPEATED))))
+    if equal is None:
+        return None
+    first, number, count = equal
+    return Copies(first, number, count)

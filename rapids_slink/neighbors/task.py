@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from rapids_slink.neighbors.bvh import BoxSearch
     from rapids_slink.neighbors.filter import ProductFilter
 
-#: A row's first bound is the distance of this many neighbours among some points, if lists need not be full.
+#: A row's first bound is the distance of its neighbour of this number among some points, if lists need not be full.
 FEW = 2
-#: Values converted at a time.
-BLOCK = 2**21
+#: The most values of a block of rows that are converted, or computed, at a time.
+BLOCK_VALUES = 2**21
 #: Rows of a chunk that are compared with all points.
 SCANNED_ROWS = {"cpu": 2**9, "cuda": 2**13}
 BoundsByLists: TypeAlias = Callable[[Array, Array], Array]
@@ -72,7 +72,7 @@ class SearchTask:
     upper: Array = None
     #: whether only the least distance of each exclusion id is wanted, with `k` 1. Then a distance that one row finds
     #: bounds all rows of its id, and ids are below the number of queries
-    per_group_minimum: bool = False
+    only_minima: bool = False
     #: (n,) float64, core distances: then the weight of a pair is its mutual reachability, in the bounds and in the
     #: result, and the queries have to be the points themselves
     core: Array = None
@@ -80,7 +80,7 @@ class SearchTask:
     #: for a k-NN graph: takes the ids and weights of the lists so far and returns bounds, (m,) float64. Nothing above
     #: them is wanted. A search may ignore it
     bounds_by_lists: BoundsByLists | None = None
-    #: with `per_group_minimum`: raise `ManyTilesError` if most tile pairs would be formed (the caller then connects
+    #: with `only_minima`: raise `ManyTilesError` if most tile pairs would be formed (the caller then connects
     #: components at once)
     may_give_up: bool = False
 
@@ -109,7 +109,7 @@ class SearchTask:
 
     def progress(self, shown: bool | str) -> Progress | None:
         """Return the task's progress bar, or None if it is not `shown`."""
-        label = "Searching crossing edges" if self.per_group_minimum else "Searching neighbours"
+        label = "Searching crossing edges" if self.only_minima else "Searching neighbours"
         return Progress(label, self.rows.size, shown) if shown else None
 
 
@@ -140,7 +140,7 @@ class SearchState:
 
 
 class ManyTilesError(Exception):
-    """A search for each group's least distance would form most tile pairs: connecting at once may take less time."""
+    """A search for minima alone would form most pairs of tiles: connecting at once may take less time."""
 
 
 @dataclass(eq=False, repr=False)
@@ -209,12 +209,12 @@ class ListSearch(Search):
         """Return the nearest points of a task's rows, and report how many were proven, searched again and scanned."""
         xp, on_device, stage = self.device.xp, kernels(self.device), "neighbors"
         reached = SearchState(task.bounds(xp), on_device.empty_lists(task.rows.size, task.k))
-        if task.per_group_minimum:
+        if task.only_minima:
             reached, stage = replace(reached, minima=xp.full(task.row_group.size, xp.inf)), "connect"
-        certified, redone, scanned = self.settle(task, reached)
-        self.report.count(stage, rows_certified=certified, rows_redone=redone, rows_scanned_exactly=scanned)
+        proven, redone, scanned = self.settle(task, reached)
+        self.report.count(stage, rows_certified=proven, rows_redone=redone, rows_scanned_exactly=scanned)
         ids, weights, upper = reached.top.ids, reached.top.weights, reached.upper
-        if task.per_group_minimum:
+        if task.only_minima:
             on_device.drop_above_bound(ids, weights, upper)
         return SearchResult(ids, weights, upper)
 
@@ -269,18 +269,18 @@ def by_mutual_reachability(lists: NeighborLists, core: Array, min_samples: int, 
     return NeighborLists(lists.ids, lists.weights, core, tuple(last))
 
 
-def core_places(ids: Array, weights: Array, min_samples: int, xp: Any) -> Any:
+def core_positions(ids: Array, weights: Array, min_samples: int, xp: Any) -> Any:
     """Return the position in each of n lists at which a row's copies and the listed rows come to `min_samples`, int64.
 
     The ids are (n, k). A row of weight w, (n,) float64, has w - 1 copies, which are nearest to it. Sums are rounded, so
     that is a little less than `min_samples` suffices. The position is the last one if no sum suffices.
     """
-    place = xp.empty(len(ids), "int64")
+    position = xp.empty(len(ids), "int64")
     for rows in row_blocks(*ids.shape):
         total = xp.cumsum(weights[ids[rows]], axis=1) + (weights[rows] - 1)[:, None]
         enough = total >= min_samples * (1 - 2.0**-40)  # sums are rounded
-        place[rows] = xp.where(enough[:, -1], enough.argmax(axis=1), ids.shape[1] - 1)
-    return place
+        position[rows] = xp.where(enough[:, -1], enough.argmax(axis=1), ids.shape[1] - 1)
+    return position
 
 
 def golden_stride(n: int) -> int:
@@ -323,7 +323,7 @@ def chunks_of(rows: slice | Array, size: int) -> list[Any]:
     return [rows[part] for part in equal_slices(slice(0, rows.size), size)]
 
 
-def row_blocks(n: int, d: int, size: int = BLOCK) -> list[slice]:
+def row_blocks(n: int, d: int, size: int = BLOCK_VALUES) -> list[slice]:
     """Split n rows of d values into slices of rows with at most `size` values each, or of one row."""
     return equal_slices(slice(0, n), max(1, (forced().values or size) // d))
 

@@ -247,8 +247,8 @@ def interleave(columns: list[Any], dtype: np.dtype, target: np.dtype, device: De
     n, d = columns[0].size(), len(columns)
     rows = device.xp.empty((n, d), target)
     grid, options = (-(-n // ROWS), -(-d // COLUMNS)), (f"-DCOLUMN={c_name(dtype)}", value_option(target))
-    arguments = device.asarray(at), np.int64(n), np.int32(d), rows
-    launch_blocks(SOURCE, "interleave", grid, ROWS, *arguments, options=options)
+    addresses = device.asarray(at)
+    launch_blocks(SOURCE, "interleave", grid, ROWS, addresses, np.int64(n), np.int32(d), rows, options=options)
     return rows
 
 
@@ -488,8 +488,8 @@ def _broken_triangles(lower: Array, n: int, device: Device) -> float:
     """
     rng = np.random.default_rng(0)
 
-    def distances(places: np.ndarray) -> np.ndarray:
-        return to_host(lower[device.asarray(places)]).astype(np.float64)
+    def distances(positions: np.ndarray) -> np.ndarray:
+        return to_host(lower[device.asarray(positions)]).astype(np.float64)
 
     side = rng.integers(0, lower.size, SIDES)
     side = side[np.argsort(distances(side))[:SHORTEST, None]]

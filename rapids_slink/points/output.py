@@ -91,7 +91,10 @@ class OutputKind:
             return self
         settings = getattr(sys.modules.get("cuml"), "global_settings", None)
         kind = CUML_KINDS.get(str(getattr(settings, "output_type", None)))
-        return self if kind is None else type(self)(*kind)
+        if kind is None:
+            return self
+        is_frame, gpu = kind
+        return type(self)(is_frame, gpu)
 
     def array(self, array: Array) -> Any:
         """Return an array of either device as one of NumPy or CuPy, whichever this kind has."""

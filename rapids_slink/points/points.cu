@@ -1,4 +1,4 @@
-// Columns to rows, a sum over all values, and whether a matrix is symmetric.
+// These kernels turn columns into rows, add up the squares of all values, and test whether a matrix is symmetric.
 #ifndef COLUMN
 #define COLUMN float
 #endif
@@ -6,9 +6,9 @@
 #define VALUE float
 #endif
 
-constexpr int ROWS = 128, COLUMNS = 32;  // per block, which has a thread for each row
+constexpr int ROWS = 128, COLUMNS = 32;  // a block takes these, with a thread for each row
 
-// rows[i * d + c] = columns[c][i]. The columns may be anywhere in memory; a block copies its part of them to shared memory.
+// Sets rows[i * d + c] to columns[c][i]. The columns may be anywhere in memory; a block copies its part of them to shared memory.
 extern "C" __global__ void interleave(const COLUMN* const* __restrict__ columns, long long n, int d, VALUE* __restrict__ rows) {
     __shared__ COLUMN tile[COLUMNS][ROWS + 1];  // one more, so that the lanes of a warp read from different banks
     long long first_row = (long long)blockIdx.x * ROWS, row = first_row + threadIdx.x;
@@ -23,7 +23,7 @@ extern "C" __global__ void interleave(const COLUMN* const* __restrict__ columns,
     }
 }
 
-// *total += the sum of all squares, in float64; one atomic per block.
+// Adds the sum of all squares, in float64, to *total, with one atomic per block.
 extern "C" __global__ void add_squares(const VALUE* __restrict__ values, long long n, double* total) {
     __shared__ double of_warp[32];
     double sum = 0;
@@ -40,10 +40,10 @@ extern "C" __global__ void add_squares(const VALUE* __restrict__ values, long lo
 
 constexpr int TILE = 32;
 
-// A number's bits, because with CuPy's -ftz=true a comparison would treat subnormal numbers as zeros.
+// These return a number's bits. With CuPy's -ftz=true a comparison of numbers would treat subnormal ones as zeros.
 __device__ __forceinline__ long long bits(float x) { return __float_as_int(x); }
 __device__ __forceinline__ long long bits(double x) { return __double_as_longlong(x); }
-__device__ __forceinline__ long long bits(unsigned char x) { return x; }  // of packed rows, which are never compared
+__device__ __forceinline__ long long bits(unsigned char x) { return x; }  // bytes are packed rows, which are never compared
 
 // Sets *differs if an entry is not finite or differs from its mirror image in any bit. A block of TILE x 8 threads compares a
 // tile on or above the diagonal with its mirror image.

@@ -123,7 +123,7 @@ WARP = constant("runtime/include/threads.cuh", "WARP")
 
 
 @cache
-def _cuda_module(source: str, *options: str) -> Any:
+def _cuda_module(source: str, options: tuple[str, ...]) -> Any:
     """Return a source as CuPy compiles and loads it; its text defines the names of the options.
 
     CuPy compiles an empty program for each set of options that are given as such, in every process.
@@ -134,23 +134,23 @@ def _cuda_module(source: str, *options: str) -> Any:
     return sys.modules["cupy"].RawModule(code=code, options=("--std=c++17", *others))
 
 
-def cuda_kernel(source: str, name: str, *options: str) -> Any:
+def cuda_kernel(source: str, name: str, options: tuple[str, ...] = ()) -> Any:
     """Return a kernel of the ``.cu`` file `source`, which is compiled once per process, GPU and set of options.
 
     Short runs have hundreds of launches, and each looks its kernel up: hence the cache by strings.
     """
-    return _kernel_on(current_gpu(), source, name, *options)
+    return _kernel_on(current_gpu(), source, name, options)
 
 
 @cache
-def _kernel_on(gpu: int, source: str, name: str, *options: str) -> Any:
+def _kernel_on(gpu: int, source: str, name: str, options: tuple[str, ...]) -> Any:
     """Return a kernel on the current GPU."""
     with compiling():
         ahead = _ahead.get((gpu, source, *options))
         if ahead is not None and not ahead.cancel():  # no thread has begun what can be cancelled
             wait([ahead])  # an error of the thread is raised below, again
         with _lock_of(source, options):
-            return _cuda_module(source, *options).get_function(name)
+            return _cuda_module(source, options).get_function(name)
 
 
 def _lock_of(source: str, options: tuple[str, ...]) -> threading.Lock:
@@ -181,7 +181,7 @@ def compile_ahead(work: Sequence[Ahead]) -> None:
     mark = _mark_of(work)
     if mark is not None and mark.exists():
         return
-    new = {(gpu, *item): partial(_compile, *item) for item in work if (gpu, *item) not in _ahead}
+    new = {(gpu, *item): partial(_compile, item[0], item[1:]) for item in work if (gpu, *item) not in _ahead}
     if new:
         threads = ThreadPoolExecutor(max(1, usable_cores() - 1), COMPILERS)
         _ahead.update({key: threads.submit(_call_on, gpu, job) for key, job in new.items()})
@@ -190,9 +190,9 @@ def compile_ahead(work: Sequence[Ahead]) -> None:
         threads.shutdown(wait=False)  # each ends when nothing is left
 
 
-def _compile(source: str, *options: str) -> None:
+def _compile(source: str, options: tuple[str, ...]) -> None:
     with _lock_of(source, options):
-        _cuda_module(source, *options).compile()
+        _cuda_module(source, options).compile()
 
 
 def _call_on(gpu: int, function: Callable[[], object]) -> None:
@@ -246,21 +246,24 @@ class ConstantOption(str):
             _constant_memory.pop(key, None)  # until all are written: an interrupt may come
             synchronize = sys.modules["cupy"].cuda.Device(gpu).synchronize
             synchronize()
-            memory = _cuda_module(source, *options).get_global(self.symbol)
+            memory = _cuda_module(source, options).get_global(self.symbol)
             array = sys.modules["cupy"].ndarray((len(self.value),), "uint8", memory)
             array.set(np.frombuffer(self.value, np.uint8))
             synchronize()
             _constant_memory[key] = self.value
 
 
-def _start(source: str, name: str, options: tuple[str, ...], *how: Any, **more: Any) -> None:
+def _start(
+    source: str, name: str, options: tuple[str, ...], grid: tuple[int, ...], threads: int, arguments: tuple[Any, ...],
+    **more: Any,
+) -> None:  # fmt: skip
     """Start a kernel by CuPy, after writing the constant memory that the options hold."""
-    kernel = cuda_kernel(source, name, *options).kernel
+    kernel = cuda_kernel(source, name, options).kernel
     constants = [option for option in options if isinstance(option, ConstantOption)]
     with _lock_of(source, options) if constants else UNLOCKED:
         for option in constants:
             option.write(source, options)
-        kernel(*how, **more)
+        kernel(grid, (threads,), arguments, **more)
 
 
 def launch(source: str, name: str, jobs: int, *arguments: Any, options: tuple[str, ...] = (), items: int = 1) -> None:
@@ -277,7 +280,7 @@ def launch_blocks(
     """Start a kernel with a grid of blocks of `threads` threads each, unless the grid is empty."""
     checked = _checked(source, name, options, arguments)
     if all(grid):
-        _start(source, name, options, grid, (threads,), checked, shared_mem=shared_memory)
+        _start(source, name, options, grid, threads, checked, shared_mem=shared_memory)
 
 
 def launch_resident(source: str, name: str, jobs: int, *arguments: Any, options: tuple[str, ...] = ()) -> None:
@@ -285,9 +288,9 @@ def launch_resident(source: str, name: str, jobs: int, *arguments: Any, options:
 
     The source defines `THREADS`, the threads of a block, and `BLOCKS`, the most blocks of a multiprocessor.
     """
-    blocks, threads = resident_blocks(source, name, jobs, *options), constant(source, "THREADS")
+    blocks, threads = resident_blocks(source, name, jobs, options), constant(source, "THREADS")
     checked = _checked(source, name, options, arguments)
-    _start(source, name, options, (blocks,), (threads,), checked, enable_cooperative_groups=True)
+    _start(source, name, options, (blocks,), threads, checked, enable_cooperative_groups=True)
 
 
 #: The types of integers that numbers become.
@@ -295,7 +298,7 @@ INTEGERS = {np.dtype(name).type for name in C_NAMES if name.startswith(("int", "
 
 
 @cache
-def parameters(source: str, name: str, *options: str) -> tuple[Any, ...]:
+def parameters(source: str, name: str, options: tuple[str, ...] = ()) -> tuple[Any, ...]:
     """Return what each parameter of a kernel of a source takes; options such as ``-DVALUE=float`` name types.
 
     A pointer takes an array: the result has the codes of the types that this may have. Integers of one size may or may
@@ -330,7 +333,7 @@ def _checked(source: str, name: str, options: tuple[str, ...], arguments: tuple[
     """
     array = sys.modules["cupy"].ndarray
     checked: list[Any] = []
-    for argument, kind in zip(arguments, parameters(source, name, *options), strict=True):
+    for argument, kind in zip(arguments, parameters(source, name, options), strict=True):
         takes_array = type(kind) is str
         if type(argument) is kind:
             checked.append(argument)
@@ -400,7 +403,7 @@ def multiprocessors() -> int:
     return _attribute(MULTIPROCESSORS)
 
 
-def resident_blocks(source: str, name: str, jobs: int, *options: str) -> int:
+def resident_blocks(source: str, name: str, jobs: int, options: tuple[str, ...] = ()) -> int:
     """Return how many blocks of a cooperative kernel to start for the jobs: at most those resident at a time."""
     resident = _most_resident(source, name, options, current_gpu())
     return max(1, min(resident, -(-jobs // constant(source, "THREADS"))))
@@ -410,7 +413,7 @@ def resident_blocks(source: str, name: str, jobs: int, *options: str) -> int:
 def _most_resident(source: str, name: str, options: tuple[str, ...], _gpu: int) -> int:
     # Launch bounds do not tell: the compiler ignores them if they ask for more threads than a multiprocessor has.
     ask = sys.modules["cupy"].cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor
-    held = ask(cuda_kernel(source, name, *options).kernel.ptr, constant(source, "THREADS"), 0)
+    held = ask(cuda_kernel(source, name, options).kernel.ptr, constant(source, "THREADS"), 0)
     return int(min(held, constant(source, "BLOCKS"))) * multiprocessors()
 
 

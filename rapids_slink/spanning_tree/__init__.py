@@ -29,7 +29,7 @@ from rapids_slink.metrics import Metric, distances, surrogate_bound
 from rapids_slink.neighbors import neighbor_lists, prepare_search
 from rapids_slink.neighbors.choose import is_searched_by_tree, takes_friends
 from rapids_slink.neighbors.rows import bound_for_filter, metric_rows
-from rapids_slink.neighbors.task import PartLists, Search, SearchTask, core_places
+from rapids_slink.neighbors.task import PartLists, Search, SearchTask, core_positions
 from rapids_slink.points.keys import Groups
 from rapids_slink.points.output import PreallocatedFrame
 from rapids_slink.report import Report
@@ -91,7 +91,7 @@ class Problem:
 
 
 @dataclass
-class Look:
+class TreeInput:
     """The points with their search and report, which all ways share, so that nothing is found out twice."""
 
     problem: Problem
@@ -142,7 +142,7 @@ def weighted_problem(values: Array, weights: Array, problem: Problem, report: Re
         search = prepare_search(metric_rows(metric, values, device), device, Report(), metric=metric)
         lists = neighbor_lists(search, n, k, device)
         rows, copies = xp.arange(n, dtype="int32"), weights - 1
-        at = core_places(lists.ids, weights, m, xp)
+        at = core_positions(lists.ids, weights, m, xp)
         surrogate, ids = lists.weights[rows, at], lists.ids[rows, at]
         core = xp.where(copies >= m, 0.0, distances(metric, surrogate, (rows, ids), (values, values), device))
     return replace(problem, core=xp.where(copies >= m, 0.0, surrogate)), core

@@ -1,4 +1,4 @@
-// Many threads merge the components of a round of Borůvka's algorithm.
+// Many threads connect components in a round of Borůvka's algorithm.
 //
 // Every component that is sure of its lightest outgoing edge points at the component across it. Edges are totally ordered, so
 // they get lighter along pointers, except between two components that chose the same edge. These are the only cycles, and the
@@ -7,10 +7,10 @@
 #pragma once
 #include "ordering.cuh"
 
-// The component under which `root` goes; `mutual` is whether the one across chose the same edge.
+// Returns the component under which `root` goes; `mutual` is whether the one across chose the same edge.
 __device__ __forceinline__ int hook(int root, int across, bool mutual) { return mutual && root < across ? root : across; }
 
-// The root of v, with path halving. Pointers only ever move to ancestors, so a reader between two writes of other threads
+// Returns the root of v, with path halving. Pointers only ever move to ancestors, so a reader between two writes of other threads
 // still reaches the same root, in at most as many steps as v was deep at the start.
 __device__ __forceinline__ int find_root(int* parent, int v) {
     int p = ((volatile int*)parent)[v];
@@ -27,7 +27,7 @@ __device__ __forceinline__ int find_root(int* parent, int v) {
 //
 // Only a root gets a new parent, by an atomic that sees whether it still is one, so each call unites two trees. A late write of
 // `find_root` sets a parent that was an ancestor, and still is one.
-__device__ __forceinline__ int join(int* parent, int p, int q) {
+__device__ __forceinline__ int unite(int* parent, int p, int q) {
     int a = find_root(parent, p), b = find_root(parent, q);
     while (a != b) {
         int later = max(a, b), first = min(a, b);

@@ -2,7 +2,7 @@
 // components.
 //
 // A point is its position along the curve, and a component is the position of one of its points, its root. The largest
-// component waits: it searches nothing, and only other components merge with it.
+// component waits: it searches nothing, and only edges of other components connect it.
 #include "neighbors/bvh.cuh"
 #include "spanning_tree/boruvka.cuh"
 
@@ -11,7 +11,7 @@ constexpr int NEAREST = 5;                // others that each point finds at fir
 constexpr int NO_POINT = -1;
 constexpr double SEARCH_MARGIN = 1.5;     // a search looks this many times as far as the bound, which saves later searches
 
-// The input of a search: the points, their tree, and the leaf in which each warp's points begin.
+// This is the input of a search: the points, their tree, and the leaf in which each warp's points begin.
 struct Points {
     const VALUE* __restrict__ features;
     const int* __restrict__ order;
@@ -20,7 +20,7 @@ struct Points {
     const Node* nodes;
 };
 
-// The state of each point or root: see boxes.py. `chosen` is the point whose candidate is the component's lightest edge.
+// This is the state of each point or root: see boxes.py. `chosen` is the point whose candidate is the component's lightest edge.
 // `following` has NEAREST - 1 rows, a point's nearest others except the first, as the number of positions from the point. It is
 // 0 from the first neighbour on that is missing or does not fit into 16 bits, and in the first row once all have been used.
 struct Growth {
@@ -34,7 +34,7 @@ struct Round { unsigned long long largest, next; };
 constexpr int MAX_ROUNDS = 64;  // more than can occur: each connects at least half of the components that search
 struct Counters { unsigned long long arrived, taken, searched, rounds; Round round[MAX_ROUNDS]; };
 
-// The nearest others of each point, up to `limit`; the first is its candidate. The points of a warp search together.
+// Finds the nearest others of each point, up to `limit`; the first is its candidate. The points of a warp search together.
 extern "C" __global__ void __launch_bounds__(THREADS) find_nearest(
     const VALUE* __restrict__ features, const int* __restrict__ order, const int* __restrict__ first_leaf, long long n,
     const Node* __restrict__ nodes, double limit, int* __restrict__ candidate, short* __restrict__ following,
@@ -80,7 +80,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) find_nearest(
     }
 }
 
-// The nearest known point of another component becomes the candidate of p. If there is none, no such point is nearer than the
+// Makes the nearest known point of another component the candidate of p. If there is none, no such point is nearer than the
 // last one known.
 __device__ __forceinline__ void next_candidate(const Points& points, const Growth& known, long long p) {
     auto distance = [&](long long q) {
@@ -171,7 +171,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) grow_tree_of_boxes
             if (component[p] != p) return;
             bound[p] = most, chosen[p] = NO_POINT;
             unsigned long long own = (unsigned long long)size[p] << 32 | (unsigned)p;
-            // Not if one of that size is known: else nearly all of the first round would have to wait for each other.
+            // No atomic is made if one of this size is known: else nearly all of the first round would wait for each other.
             if (own >> 32 > *(volatile unsigned long long*)&round->largest >> 32) atomicMax(&round->largest, own);
         });
         blocks.wait();
@@ -192,7 +192,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) grow_tree_of_boxes
             __syncwarp();
         }
         blocks.wait();
-        // Each component's lightest edge: it weighs as much as the bound, and the ends decide ties.
+        // Finds each component's lightest edge: it weighs as much as the bound, and the ends decide ties.
         blocks.each_in_step(n, [&](long long p) {
             int own = component[p];
             if (own != waiting && candidate[p] >= 0 && weight[p] == bound[own]) choose(points, known, p);

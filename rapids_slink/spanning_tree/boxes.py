@@ -60,7 +60,7 @@ from rapids_slink.report import Report
 from rapids_slink.runtime.cuda import WARP, constant, number_a_block
 from rapids_slink.runtime.device import Array, Device, all_true
 from rapids_slink.runtime.memory import MemoryEstimate, release_cached
-from rapids_slink.spanning_tree import Look, Prepared, Problem, Tree, graphs, kernels
+from rapids_slink.spanning_tree import Prepared, Problem, Tree, TreeInput, graphs, kernels
 
 if TYPE_CHECKING:
     from rapids_slink.neighbors.bvh import BoxSearch
@@ -79,12 +79,12 @@ def estimate(problem: Problem, chosen: Search | None = None) -> MemoryEstimate:
     return replace(search, peak=max(search.peak + POINT_BYTES * n, LINKED_BYTES * n))
 
 
-def prepare(look: Look) -> Prepared | None:
+def prepare(inputs: TreeInput) -> Prepared | None:
     """Return the way by the tree of boxes that searches the points; None if another search suits them."""
-    problem, report, search = look.problem, look.report, look.search.by_boxes
+    problem, report, search = inputs.problem, inputs.report, inputs.search.by_boxes
     if search is None:
         return None
-    del look.search
+    del inputs.search
     needed = estimate(problem, search)
 
     def make() -> Tree:
@@ -161,8 +161,8 @@ def label_friends(rows: Array, problem: Problem, labels: Array, report: Report) 
 
 #: Portions of pairs; each pair comes once: src and dst (int32), and maybe distances, which are not read.
 Parts = Callable[[], Iterable[tuple[Array, ...]]]
-#: A portion has up to PAIRS_A_ROW pairs for each row, and LEAST_PAIRS besides. As many pairs are kept, or for each row
-#: as many as are enough for a core row, if those are more.
+#: A portion has up to PAIRS_A_ROW pairs for each row, and LEAST_PAIRS more. At most this number of pairs is kept, or
+#: for each row the number of pairs that make it a core row, if that is more.
 PAIRS_A_ROW, LEAST_PAIRS = 16, 2**24
 #: Sums of integers that have up to this number of bits have no rounding errors in float64.
 EXACT_BITS = 52
@@ -204,23 +204,23 @@ class CoreRows:
         return self.total >= self.enough
 
     def add(self, src: Array, dst: Array) -> None:
-        """Add a portion of the pairs to the totals, connect core rows, and keep the other pairs."""
+        """Add a portion of the pairs to the totals, unite core rows, and keep the other pairs."""
         xp = self.device.xp
         for one, other in ((src, dst), (dst, src)):
             xp.add.at(self.total, one, self.weights[other])
         if self.kept is None:
             return
         src, dst = (xp.concatenate(both) for both in zip(self.kept, (src, dst), strict=True))
-        self.kept = self.join(src, dst) if self.grows else (src, dst)
+        self.kept = self.unite(src, dst) if self.grows else (src, dst)
         if self.kept[0].size > most_pairs(self.total.size, self.device, self.enough):
             self.kept = None
 
-    def join(self, src: Array, dst: Array) -> tuple[Array, Array]:
-        """Connect the rows of pairs of core rows, and return the other pairs."""
+    def unite(self, src: Array, dst: Array) -> tuple[Array, Array]:
+        """Unite the rows of pairs of core rows, and return the other pairs."""
         xp, is_core = self.device.xp, self.is_core
         both = is_core[src] & is_core[dst]
-        joined, others = xp.flatnonzero(both), xp.flatnonzero(~both)
-        kernels(self.device).join_pairs(self.parent, src[joined], dst[joined])
+        united, others = xp.flatnonzero(both), xp.flatnonzero(~both)
+        kernels(self.device).unite_pairs(self.parent, src[united], dst[united])
         return src[others], dst[others]
 
     def labels(self, parts: Parts) -> Array:
@@ -231,7 +231,7 @@ class CoreRows:
         kept = self.kept
         again: Parts = parts if kept is None else lambda: [kept]
         for src, dst, *_ in again():
-            self.join(src, dst)
+            self.unite(src, dst)
         xp, is_core = self.device.xp, self.is_core
         core, labels = xp.flatnonzero(is_core), xp.full(self.total.size, OUTLIER, "int32")
         labels[core] = graphs.components(core, self.parent, self.device)

@@ -9,21 +9,21 @@
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
-constexpr int ROWS = 64;     // of products, per thread
-constexpr int THREADS = 128, BLOCKS = 8;  // of a multiprocessor
+constexpr int ROWS = 64;     // rows of products of a thread
+constexpr int THREADS = 128, BLOCKS = 8;  // BLOCKS of THREADS fit on a multiprocessor
 constexpr int SAMPLED = 64;  // points of a component
-constexpr float UNLIMITED = 1.0 / 0.0;  // of pairs of components that are not listed
+constexpr float UNLIMITED = 1.0 / 0.0;  // the limit of pairs of components that are not listed
 
 // --- Components --------------------------------------------------------------------------------------------------------------
 
-// What sorts points by component: this above the point.
+// Writes the keys that sort points by component, which is above the point.
 extern "C" __global__ void pack_components(long long n, const int* __restrict__ component, u64* __restrict__ key) {
     long long i = thread_index();
     if (i < n) key[i] = (u64)component[i] << 32 | i;
 }
 
-// The points sorted by component, as int32, their components' numbers in that order and by point, and where each of k components
-// starts, and n.
+// Writes the points sorted by component, as int32, their components' numbers in that order and by point, and where each of k
+// components starts, and n.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) number_components(
     long long n, int k, const u64* __restrict__ key, int* order, u32* number, u32* of_blocks, long long* __restrict__ start,
     int* __restrict__ of_point, u64* arrived) {
@@ -39,7 +39,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) number_components(
     });
 }
 
-// A sample of each component's points (with repeats if it is small) and their mean. `otherwise` replaces features that are not
+// Writes a sample of each component's points (with repeats if it is small) and their mean. `otherwise` replaces features that are not
 // finite. One block per component.
 template <class Value> __device__ void sample_component(
     const Value* values, int d, const int* order, const long long* start, const double* otherwise, int* sample, Value* centroid) {
@@ -57,7 +57,7 @@ template <class Value> __device__ void sample_component(
     }
 }
 
-// The same of points, and with centroids, in float64 or float32: a source of one type for all takes half the time to compile.
+// Does so for points, and with centroids, in float64 or float32: a source of one type for all takes half the time to compile.
 extern "C" __global__ void __launch_bounds__(THREADS) sample_components(
     const void* __restrict__ values, bool doubles, int d, const int* __restrict__ order, const long long* __restrict__ start,
     const double* __restrict__ otherwise, int* __restrict__ sample, void* __restrict__ centroid) {
@@ -67,7 +67,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) sample_components(
 
 // --- Pairs -----------------------------------------------------------------------------------------------------------------
 
-// support[a, b]: the largest difference, over a's points, of the product with b's centroid and the product with a's, and the
+// Raises support[a, b] to the largest difference, over a's points, of the product with b's centroid and the product with a's, and the
 // point. The rows of `product` are the products of m points, from position `first` on, with k centroids.
 extern "C" __global__ void update_supports(
     const float* __restrict__ product, int m, int k, int first, const int* __restrict__ number, u64* __restrict__ support) {
@@ -91,11 +91,11 @@ struct SeparationErrors {
     double products, moved;
 };
 
-// Centroids in fp16, of `chunks` times 8 features.
+// These are centroids in fp16, of `chunks` times 8 features.
 struct Centroids {
     const uint4* y;
     long long chunks;
-    // An upper bound of the distance of two. A difference is off by 2^-24 of itself in float32, a square by twice as much and a
+    // Returns an upper bound of the distance of two. A difference is off by 2^-24 of itself in float32, a square by twice as much and a
     // rounding more, and a sum by a rounding a feature.
     __device__ double distance(long long a, long long b) const {
         float square = 0;
@@ -114,7 +114,7 @@ struct Centroids {
     }
 };
 
-// The separations and support points of all pairs of k components. `order` has the sorted points.
+// Writes the separations and support points of all pairs of k components. `order` has the sorted points.
 extern "C" __global__ void measure_pairs(
     int k, const u64* __restrict__ support, const int* __restrict__ order, const Centroids centroids,
     const SeparationErrors errors, int* __restrict__ first, int* __restrict__ second, double* __restrict__ separation,
@@ -129,7 +129,7 @@ extern "C" __global__ void measure_pairs(
     support_first[pair] = order[~(u32)forth], support_second[pair] = order[~(u32)back];
 }
 
-// Pairs with a separation below half the largest distance of points of the pair's weight.
+// Lists the pairs with a separation below half the largest distance of points of the pair's weight.
 extern "C" __global__ void list_overlapping(
     long long pairs, const double* __restrict__ separation, const double* __restrict__ weight, const FilterRadius radius,
     int* __restrict__ at, int* __restrict__ count) {
@@ -139,7 +139,7 @@ extern "C" __global__ void list_overlapping(
     if (overlaps) at[slot] = c;
 }
 
-// All pairs of sampled points of each listed component pair: every `step`-th point, `per_component` points of each component.
+// Writes all pairs of sampled points of each listed component pair: every `step`-th point, `per_component` points of each component.
 extern "C" __global__ void pair_samples(
     long long pairs, const int* __restrict__ sample, const int* __restrict__ first, const int* __restrict__ second,
     const int* __restrict__ pair, int per_component, int step, int* __restrict__ a, int* __restrict__ b,
@@ -152,7 +152,7 @@ extern "C" __global__ void pair_samples(
     of_pair[i] = of;
 }
 
-// Pairs with a separation of at most the distance of points of their bottleneck's weight, and the bottlenecks. A bottleneck is a
+// Lists the pairs with a separation of at most the distance of points of their bottleneck's weight, and the bottlenecks. A bottleneck is a
 // range maximum over leaf order, of two overlapping power-of-two ranges. `table` has the nodes' positions, then a row of n for
 // each length.
 extern "C" __global__ void list_within_bottlenecks(
@@ -175,11 +175,11 @@ extern "C" __global__ void list_within_bottlenecks(
 
 // --- Facing points ---------------------------------------------------------------------------------------------------------
 
-// The keys that sort facing points by set, and in a set those first that lack least: see `Limit`.
-constexpr int BINS = 256;                        // of the slack of a pair of components
-constexpr int POINT_BITS = 26, BIN_BITS = 8;     // of a key; above them is the set
+// Keys sort facing points by set, and in a set those that lack least come first: see `Limit`.
+constexpr int BINS = 256;                        // the slack of a pair of components has these bins
+constexpr int POINT_BITS = 26, BIN_BITS = 8;     // bits of a point and of a bin in a key; the set is above them
 
-// What a point lacks is no number where the slack is none: such a point may be near to all.
+// Returns the key of a point. What it lacks is no number if the slack is none: such a point may be near to all.
 __device__ __forceinline__ u64 facing_key(int set, float lacks, int point) {
     int bin = min(max((int)lacks, 0), BINS - 1);
     return ((u64)set << BIN_BITS | bin) << POINT_BITS | (unsigned)point;
@@ -196,7 +196,7 @@ struct __align__(16) Limit {
     int side;  // twice the number of the pair, with one more for the points of b
 };
 
-// The limits of a for b, and of b for a, of each pair that is listed.
+// Writes the limits of a for b, and of b for a, of each pair that is listed.
 extern "C" __global__ void put_limits(
     long long pairs, int k, const int* __restrict__ first, const int* __restrict__ second, const double* __restrict__ upper,
     const u64* __restrict__ support, const Centroids centroids, const SeparationErrors errors, const FilterRadius radius,
@@ -232,7 +232,8 @@ extern "C" __global__ void list_facing(
 
 // --- Work items ------------------------------------------------------------------------------------------------------------
 
-// The products of a pair: blocks of rows of the larger component by tiles of points of the other, at most SPLIT tiles per item.
+// The products of a pair are those of blocks of rows of the larger component and tiles of points of the other, at most SPLIT tiles
+// per item.
 constexpr int SPLIT = 64;
 struct PairTiling {
     int rows, points;
@@ -272,8 +273,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) count_items(
     }
 }
 
-// The items in the form that mma.cu and wgmma.cu take: of each block of rows those tiles that have points which may be near to the
-// block's first, by the bins of `keys`. `ends` holds running totals over the blocks of k components, then the pairs' items.
+// Lists the items in the form that mma.cu and wgmma.cu take. A block of rows meets those tiles that have points which may be near to
+// the block's first, by the bins of `keys`. `ends` holds running totals over the blocks of k components, then the pairs' items.
 extern "C" __global__ void list_items(
     long long n, int k, int pairs, const int* __restrict__ first, const int* __restrict__ second,
     const long long* __restrict__ start, const long long* __restrict__ keys, const u32* __restrict__ ends, int of_rows, int of_points,
@@ -297,7 +298,7 @@ extern "C" __global__ void list_items(
     item[i] = make_int4(row_tile, tile, tile + near, c);
 }
 
-// The number of the pair of each two of k components, in the order of the dendrogram's leaves; -1, as it is at first, of none.
+// Writes the number of the pair of each two of k components, in the order of the dendrogram's leaves; it stays -1 if there is none.
 extern "C" __global__ void number_pairs(
     long long pairs, int k, const int* __restrict__ first, const int* __restrict__ second, const int* __restrict__ leaf,
     int* __restrict__ number) {
@@ -307,7 +308,7 @@ extern "C" __global__ void number_pairs(
     number[a * k + b] = number[b * k + a] = c;
 }
 
-// Items of blocks and tiles of n points sorted by component, whatever components they have points of: each block of rows with the
+// Lists items of blocks and tiles of n points sorted by component, whatever components they have points of. Each block of rows meets the
 // tiles from its own on, as far as they have points of a pair. A tile's pair is that of the largest `upper`. A thread has a
 // tile, and STRETCH of them are looked at together: those of the same `upper` that follow each other are an item. `totals` are as
 // in count_items, and up to `capacity` items are listed. Once more than `most` tiles are formed no others are looked at.
@@ -338,7 +339,7 @@ extern "C" __global__ void list_block_items(
     if (begins && slot < capacity) item[slot] = make_int4(row_tile, tile, tile + length, pair);
 }
 
-// The points of the sorted keys, each component padded to whole blocks by copies of its last point.
+// Writes the points of the sorted keys, with each component padded to whole blocks by copies of its last point.
 extern "C" __global__ void fill_blocks(
     long long n, int components, const long long* __restrict__ keys, const long long* __restrict__ start,
     const u32* __restrict__ last_block, int of_rows, int* __restrict__ filled) {

@@ -33,7 +33,7 @@ from rapids_slink.neighbors.filter import (
     radius_terms,
     shrink_factor,
 )
-from rapids_slink.neighbors.task import BLOCK, Search, equal_slices, mutual_reachability, row_blocks
+from rapids_slink.neighbors.task import BLOCK_VALUES, Search, equal_slices, mutual_reachability, row_blocks
 from rapids_slink.ordering import sort_in_place
 from rapids_slink.points.output import EDGE_TYPES
 from rapids_slink.report import Report
@@ -183,12 +183,12 @@ MAX_COMPONENTS = 4096  # more are not connected at once, since all their pairs a
 #: Bits of a key below its set, of which the bits of a point are the lowest; more points would overflow launches, too.
 SET_SHIFT = constant(SOURCE, "BIN_BITS") + constant(SOURCE, "POINT_BITS")
 MAX_POINTS = 2 ** constant(SOURCE, "POINT_BITS")
-PAIR_BYTES, CENTROID_BYTES = 128, 24  # per pair while separations are measured, and per feature of a centroid
-#: Only facing points (see the glossary) are compared if otherwise there were more than FACING_COST pairs of points for
-#: each point and component. A point is listed MAX_FACING times, on average, at most.
+PAIR_BYTES, CENTROID_BYTES = 128, 24  # for a pair while separations are measured, and a feature of a centroid
+#: If all points would make more than FACING_COST pairs for each point and component, only facing points are compared
+#: (see the glossary). On average a point is listed at most MAX_FACING times.
 FACING_COST, MAX_FACING = 32, 16
-MAX_OVERLAPPING = 32  # pairs of small or negative separation, per component
-MIN_SAMPLED = 8  # points of a component that are compared with another's
+MAX_OVERLAPPING = 32  # the most pairs of small or negative separation for each component
+MIN_SAMPLED = 8  # the fewest points of a component that are compared with another's
 MANY_ROUNDS = 10**5  # more than anything costs: for tests that want components connected at once
 ROUNDS_OF_TILES = 1  # the cost of all rounds of searches in tiles, in rounds over all pairs
 
@@ -246,7 +246,7 @@ def _separations(context: ConnectContext) -> tuple[ComponentPairs, Separations]:
         largest_errors.append(rows.error.max())
         del product, rows  # the next ones take their memory
     width, rounding = centroids.y.shape[1], 2 * FLOAT32_EPSILON
-    square = 2 * max(map(float, half_norms)) / shrink_factor(width) * (1 + rounding)  # of the longest y
+    square = 2 * max(map(float, half_norms)) / shrink_factor(width) * (1 + rounding)  # the square of the longest y
     moved = 2**0.5 * max(map(float, largest_errors))
     error = 4 * (accumulation_bound(width) + rounding) * square
     separations = Separations(centroids, supports, error, 2 * moved)
@@ -260,7 +260,7 @@ def _compare_samples(context: ConnectContext, pairs: ComponentPairs, weight: Arr
     are_many = near.size > MAX_OVERLAPPING * len(context.components) and not forced().connect
     if are_many or width < MIN_SAMPLED:
         return False
-    for at in row_blocks(near.size, SAMPLED**2, min(BLOCK, context.capacity(FOUND_BYTES))):
+    for at in row_blocks(near.size, SAMPLED**2, min(BLOCK_VALUES, context.capacity(FOUND_BYTES))):
         src, dst, pair = context.kernels.pair_samples(context.samples[0], pairs, near[at], -(-SAMPLED // width))
         context.tighten(weight, src, dst, pair)
     return True
@@ -305,7 +305,7 @@ def _by_filter(context: ConnectContext, ends: Ends, upper: Array, leaf: Array, s
     else:
         items, tested = kernels.block_items(component, number, upper, plan), (component, number)
     close_pairs: PointPairs = None
-    while filter_ and close_pairs is None:  # too many pass, for instance, of components much farther apart than wide
+    while filter_ and close_pairs is None:  # too many may pass if components are far apart and narrow
         close_pairs = filter_.component_pairs(order, items, upper, context.max_pairs, tested)
         filter_ = filter_.finer() if close_pairs is None else None
     return close_pairs
@@ -359,7 +359,7 @@ def _tree(first: Array, second: Array, weight: Array, context: ConnectContext) -
 #: The share of a tile's pairs that may pass: if more do, the products in float32 tell too few apart.
 MAX_SHARE = 1 / 128
 TESTED_BYTES = 32  # bytes of a point for each component that it is paired with
-UNDERFLOW = 1e-290  # above the error of sums of squares of tiny numbers
+UNDERFLOW = 1e-290  # it is above the error of sums of squares of tiny numbers
 
 
 def _by_products(context: ConnectContext, ends: Ends, upper: Array) -> PointPairs:
@@ -412,7 +412,7 @@ def _by_products(context: ConnectContext, ends: Ends, upper: Array) -> PointPair
     return None if has_failed else tuple(np.concatenate(close_pairs, axis=1))
 
 
-@np.errstate(over="ignore", invalid="ignore")  # what overflows, or is no number then, is near
+@np.errstate(over="ignore", invalid="ignore")  # a pair is near if its value overflows, or is then no number
 def _near_points(filter_: ProductFilter, rows: np.ndarray, points: np.ndarray, upper: np.ndarray) -> Any:
     """Return the positions of pairs of rows and points of at most the rows' surrogate distances `upper`, and of others.
 

@@ -1,4 +1,4 @@
-// Copies of rows join the tree of the distinct rows: ways.py says how.
+// Edges connect copies of rows to the tree of the distinct rows: ways.py says how.
 #include "ordering.cuh"
 #include "runtime/include/atomics.cuh"
 #include "runtime/include/threads.cuh"
@@ -27,14 +27,14 @@ extern "C" __global__ void list_copies(
     if (is_copy) code[slot] = edge_code(first[end], (int)i);
 }
 
-// Merges the edges of the copies, in the order of their codes, with those of the tree. Both are in the total order if all copies have
-// one weight; otherwise sets `unsorted`, and the edges may then be put after each other by `in_turn`.
-extern "C" __global__ void merge_copies(
+// Writes the edges of the copies, which come in the order of their codes, and those of the tree in the total order. If the copies
+// have several weights, their edges are in no order: this sets `unsorted`, and a launch with `in_turn` puts all edges after each other.
+extern "C" __global__ void write_all_edges(
     long long copies, long long edges, bool in_turn, const int* __restrict__ first, const int* __restrict__ number,
     const double* __restrict__ own, const long long* __restrict__ code, const int* __restrict__ src, const int* __restrict__ dst,
     const double* __restrict__ weight, int* __restrict__ all_src, int* __restrict__ all_dst, double* __restrict__ all_weight,
     int* unsorted) {
-    long long t = thread_index(), place = t;
+    long long t = thread_index(), position = t;
     if (t >= copies + edges) return;
     auto weight_of = [&](long long k) { return own[number[(int)code[k]]]; };
     auto code_of = [&](long long e) { return edge_code(first[src[e]], first[dst[e]]); };
@@ -42,7 +42,7 @@ extern "C" __global__ void merge_copies(
     long long e = t - copies, its_code = is_copy ? code[t] : code_of(e);
     double w = is_copy ? weight_of(t) : weight[e];
     if (is_copy && t && w != weight_of(t - 1)) *unsorted = 1;
-    if (!in_turn) {  // as many edges of the other kind come first
+    if (!in_turn) {  // finds how many edges of the other kind come first
         long long low = 0, high = is_copy ? edges : copies;
         while (low < high) {
             long long middle = (low + high) / 2;
@@ -51,7 +51,7 @@ extern "C" __global__ void merge_copies(
             if (comes_first) low = middle + 1;
             else high = middle;
         }
-        place = low + (is_copy ? t : e);
+        position = low + (is_copy ? t : e);
     }
-    all_src[place] = (int)(its_code >> 32), all_dst[place] = (int)its_code, all_weight[place] = w;
+    all_src[position] = (int)(its_code >> 32), all_dst[position] = (int)its_code, all_weight[position] = w;
 }

@@ -40,10 +40,10 @@ from rapids_slink.spanning_tree.ways import is_stored
 # --------------------------------------------------------------------------------------------------------------- copies
 
 
-def join_copies(
+def connect_copies(
     copies: Copies, own: np.ndarray, tree: Mapping[str, np.ndarray], whole: Mapping[str, np.ndarray]
 ) -> tuple[bool, bool]:
-    """Write the edges of the tree of all rows, by the tree of the distinct rows; see `ways.join_copies`.
+    """Write the edges of the tree of all rows, by the tree of the distinct rows; see `ways.connect_copies`.
 
     The results are whether a row with copies has a pair that is lighter than theirs, and otherwise whether the edges
     are in the total order: they are if all copies have one weight.
@@ -55,7 +55,7 @@ def join_copies(
     _sort_copies(copies.first, copies.number, copies.count, end, start, copy)
     weight = own[copies.number[copy]]
     is_sorted = bool((weight == weight[:1]).all())
-    _merge_copies(copies.first, copies.number, end, copy, weight, is_sorted, *tree.values(), *whole.values())
+    _write_all_edges(copies.first, copies.number, end, copy, weight, is_sorted, *tree.values(), *whole.values())
     return False, is_sorted
 
 
@@ -86,14 +86,14 @@ def _sort_copies(first, number, count, end, start, copy):
 
 
 @njit(nogil=True, cache=True)
-def _merge_copies(first, number, end, copy, own, merges, src, dst, weight, all_src, all_dst, all_weight):
-    """Write the edges of the copies and of the tree in the total order or, unless it `merges`, one after the other."""
+def _write_all_edges(first, number, end, copy, own, in_order, src, dst, weight, all_src, all_dst, all_weight):
+    """Write the edges of the copies and of the tree: in the total order if `in_order`, or one kind after the other."""
     k, e = 0, 0
-    for place in range(all_src.size):
+    for position in range(all_src.size):
         is_copy = e == src.size
         if k < copy.size:
             u, v, w = first[end[number[copy[k]]]], copy[k], own[k]
-            is_copy = is_copy or not merges
+            is_copy = is_copy or not in_order
             if not is_copy:
                 a, b = first[src[e]], first[dst[e]]
                 is_copy = lighter(w, edge_code(u, v), weight[e], edge_code(a, b))
@@ -102,7 +102,7 @@ def _merge_copies(first, number, end, copy, own, merges, src, dst, weight, all_s
         else:
             u, v, w = first[src[e]], first[dst[e]], weight[e]
             e += 1
-        all_src[place], all_dst[place], all_weight[place] = u, v, w
+        all_src[position], all_dst[position], all_weight[position] = u, v, w
 
 
 # ----------------------------------------------------------------------------------------------------- forests by lists
@@ -119,7 +119,7 @@ def grow_forest(lists: Any, forest: Any) -> Growth:
         at_first = at_first or components
         if components == 1 or not certified:
             return Growth(at_first - components, rounds, chosen, components)
-        _merge_components(
+        _connect_components(
             f.component, f.best_weight, f.best_code, f.certified, parent, *f.edges.columns.values(), f.n_taken
         )
         rounds, chosen = rounds + 1, chosen + certified
@@ -163,10 +163,10 @@ def connected_components(ids):
 
 
 @njit(cache=True)
-def join_pairs(parent, src, dst):
+def unite_pairs(parent, src, dst):
     """Unite the trees of both ends of every pair in `parent`, (n,) int32, whose roots are the least of their trees."""
     for pair in range(src.size):
-        _join_points(parent, src[pair], dst[pair])
+        _unite_points(parent, src[pair], dst[pair])
 
 
 @njit(cache=True)
@@ -202,7 +202,7 @@ def _propose_edges(
             best_weight[own], best_code[own] = weight, code
         if lighter(weight, code, best_weight[across], best_code[across]):
             best_weight[across], best_code[across] = weight, code
-    for v in range(n):  # certified unless an edge that a point does not list may come before the best: see lists.py
+    for v in range(n):  # no component is certified if an unlisted edge may come before its best: see lists.py
         own = component[v]
         if lighter(bound_weight[v], bound_code[v], best_weight[own], best_code[own]):
             certified[own] = False
@@ -215,8 +215,8 @@ def _propose_edges(
 
 
 @njit(cache=True)
-def _merge_components(component, best_weight, best_code, certified, parent, src, dst, weight, n_taken):
-    """Merge every certified component along its edge, and append each edge once to the forest's."""
+def _connect_components(component, best_weight, best_code, certified, parent, src, dst, weight, n_taken):
+    """Connect every certified component along its edge, and append each edge once to the forest's."""
     n, m = component.size, n_taken[0]
     for v in range(n):
         parent[v] = component[v]
@@ -296,43 +296,43 @@ def prim(formula, shape, columns, matrix, core, src, dst, weight):
     n, d = shape
     outside, lightest, inner = np.arange(n), np.full(n, np.inf), np.zeros(n, np.int64)
     distance, point = np.empty((1, n + STRIP)), np.empty((1, max(columns.shape[0], PASS)))
-    sums, joined, at = (distance, np.empty((1, n + STRIP))), n - 1, n - 1
+    sums, added, at = (distance, np.empty((1, n + STRIP))), n - 1, n - 1
     for m in range(n - 1, 0, -1):
         outside[at], lightest[at], inner[at] = outside[m], lightest[m], inner[m]
         if matrix.size:
             for i in range(m):
                 other = outside[i]
-                distance[0, i] = reachability(np.float64(matrix[joined, other]), core, joined, other)
-            _lower_edges(joined, distance[0], lightest, inner, m)
+                distance[0, i] = reachability(np.float64(matrix[added, other]), core, added, other)
+            _lower_edges(added, distance[0], lightest, inner, m)
         else:
             for f in range(columns.shape[0]):
                 point[0, f] = columns[f, at]
                 columns[f, at] = columns[f, m]
             if formula is None and d <= PASS:
-                _lower_by_squares(joined, point[0], columns, d, lightest, inner, m)
+                _lower_by_squares(added, point[0], columns, d, lightest, inner, m)
             else:
                 for a in range(0, m, STRIP):
                     lanes = a, a + min(STRIP, m - a + (a - m) % LANES)
                     add_features(formula, point, columns, sums, 0, lanes, (0, d))
-                _lower_edges(joined, distance[0], lightest, inner, m)
+                _lower_edges(added, distance[0], lightest, inner, m)
         at = _first_edge(outside, lightest, inner, m)
-        joined, other, weight[m - 1] = outside[at], inner[at], lightest[at]
-        src[m - 1], dst[m - 1] = min(joined, other), max(joined, other)
+        added, other, weight[m - 1] = outside[at], inner[at], lightest[at]
+        src[m - 1], dst[m - 1] = min(added, other), max(added, other)
 
 
 @njit(nogil=True, cache=True)
-def _lower_edges(joined, distance, lightest, inner, m):
+def _lower_edges(added, distance, lightest, inner, m):
     """Replace the edges of m outside points by those to the point that has entered the tree where these come before.
 
     Of two edges of one point that weigh the same, that to the smaller id comes first in the total order.
     """
     for i in range(m):
-        if distance[i] < lightest[i] or (distance[i] == lightest[i] and joined < inner[i]):
-            lightest[i], inner[i] = distance[i], joined
+        if distance[i] < lightest[i] or (distance[i] == lightest[i] and added < inner[i]):
+            lightest[i], inner[i] = distance[i], added
 
 
 @njit(nogil=True, cache=True)
-def _lower_by_squares(joined, point, columns, d, lightest, inner, m):
+def _lower_by_squares(added, point, columns, d, lightest, inner, m):
     """Replace edges as `_lower_edges` does, by squared distances of one pass of features, which are not stored.
 
     Loops over unsigned indices are vectorized.
@@ -342,31 +342,31 @@ def _lower_by_squares(joined, point, columns, d, lightest, inner, m):
         for i in range(np.uint64(m)):
             a, b = q - columns[0, i], r - columns[1, i]
             distance = a * a + b * b
-            if distance < lightest[i] or (distance == lightest[i] and joined < inner[i]):
-                lightest[i], inner[i] = distance, joined
+            if distance < lightest[i] or (distance == lightest[i] and added < inner[i]):
+                lightest[i], inner[i] = distance, added
         return
     for i in range(np.uint64(m)):
         a, b, c, e = q - columns[0, i], r - columns[1, i], s - columns[2, i], t - columns[3, i]
         distance = ((a * a + b * b) + c * c) + e * e
-        if distance < lightest[i] or (distance == lightest[i] and joined < inner[i]):
-            lightest[i], inner[i] = distance, joined
+        if distance < lightest[i] or (distance == lightest[i] and added < inner[i]):
+            lightest[i], inner[i] = distance, added
 
 
 @njit(nogil=True, cache=True)
 def _first_edge(outside, lightest, inner, m):
     """Return the position of the point whose edge is the first of m in the total order."""
     least = _least(lightest, m)
-    place, count = _places_of(least, lightest, m)
+    position, count = _positions_of(least, lightest, m)
     if count > 1:
-        first, begin = edge_code(outside[place], inner[place]), place + 1
+        first, begin = edge_code(outside[position], inner[position]), position + 1
         for i in range(begin, m):
             if lightest[i] == least and edge_code(outside[i], inner[i]) < first:
-                first, place = edge_code(outside[i], inner[i]), i
-    return place
+                first, position = edge_code(outside[i], inner[i]), i
+    return position
 
 
 @njit(nogil=True, cache=True)
-def _places_of(value, values, m):
+def _positions_of(value, values, m):
     """Return the first position of a value among m values, and how often it is there.
 
     LLVM vectorizes no more than one such loop.
@@ -393,7 +393,8 @@ def _least(values, m):
 
 # --------------------------------------------------------------------------------------------------------------- groups
 
-#: Chunks a thread, so that none waits long for the last. A group costs GROUP_WORK pairs on top of its own.
+#: A thread takes this number of chunks, so that none waits long for the last. A group costs GROUP_WORK pairs more than
+#: it has.
 CHUNKS, GROUP_WORK = 8, 100
 
 
@@ -665,17 +666,17 @@ def write_friends(tree: Tree, limit: float, metric: Metric, labels: Array) -> in
     if labels.size > SERIAL_POINTS:
         upper = min(levels - 1, (workers(CPU) - 1).bit_length())
 
-    def join(root: int) -> None:
-        _join_nodes(metric.cpu_formula, tree, limit, one, parent, root, levels - upper)
+    def unite(root: int) -> None:
+        _unite_nodes(metric.cpu_formula, tree, limit, one, parent, root, levels - upper)
 
-    for_each_chunk(CPU, join, range(2**upper - 1, 2 ** (upper + 1) - 1))
+    for_each_chunk(CPU, unite, range(2**upper - 1, 2 ** (upper + 1) - 1))
     if upper:
-        _join_nodes(metric.cpu_formula, tree, limit, one, parent, 0, upper)
+        _unite_nodes(metric.cpu_formula, tree, limit, one, parent, 0, upper)
     return int(_number_friends(parent, tree.position, labels))
 
 
 @njit(nogil=True, cache=True)
-def _join_nodes(formula, tree, limit, one, parent, root, levels):
+def _unite_nodes(formula, tree, limit, one, parent, root, levels):
     """Unite the near points of a subtree's nodes, from the lowest of some levels up.
 
     The points of a leaf are united with each other, and the points of a node's one child with those of the other. `one`
@@ -691,16 +692,16 @@ def _join_nodes(formula, tree, limit, one, parent, root, levels):
             a, b = tree.first[v], tree.last[v]
             if v < leaves:
                 lower, higher = 2 * v + 1, 2 * v + 2
-                _join_pairs(formula, tree, limit, one, parent, lower, higher, pairs, points, gaps, distance)
-                joined = one[lower] and one[higher]
-                one[v] = joined and find_root(parent, tree.first[lower]) == find_root(parent, tree.first[higher])
+                _unite_node_pair(formula, tree, limit, one, parent, lower, higher, pairs, points, gaps, distance)
+                both_one = one[lower] and one[higher]
+                one[v] = both_one and find_root(parent, tree.first[lower]) == find_root(parent, tree.first[higher])
                 continue
             wraps = may_wrap(formula, tree.low[v], tree.high[v], tree.low, tree.high, v)
             for p in range(a, b - 1):
                 to_points(formula, tree.columns, p, tree.columns, p + 1, distance[: b - p - 1], wraps)
                 for j in range(b - p - 1):
                     if distance[j] <= limit:
-                        _join_points(parent, p, p + 1 + j)
+                        _unite_points(parent, p, p + 1 + j)
             own, one[v] = find_root(parent, a), True
             for p in range(a + 1, b):
                 one[v] &= find_root(parent, p) == own
@@ -708,14 +709,14 @@ def _join_nodes(formula, tree, limit, one, parent, root, levels):
 
 
 @njit(nogil=True, cache=True)
-def _join_points(parent, p, q):
+def _unite_points(parent, p, q):
     """Unite the components of two points by putting the later root under the other."""
     a, b = find_root(parent, p), find_root(parent, q)
     parent[max(a, b)] = min(a, b)
 
 
 @njit(nogil=True, cache=True)
-def _join_pairs(formula, tree, limit, one, parent, v, w, pairs, points, gaps, distance):
+def _unite_node_pair(formula, tree, limit, one, parent, v, w, pairs, points, gaps, distance):
     """Unite the points of two nodes that are within the limit.
 
     If each of two nodes is of one component, no further pair is needed after the first near one.
@@ -729,7 +730,7 @@ def _join_pairs(formula, tree, limit, one, parent, v, w, pairs, points, gaps, di
         if one[a] and one[b] and find_root(parent, tree.first[a]) == find_root(parent, tree.first[b]):
             continue
         if a >= leaves and b >= leaves:
-            _join_leaves(formula, tree, limit, one, parent, a, b, points, gaps, distance)
+            _unite_leaves(formula, tree, limit, one, parent, a, b, points, gaps, distance)
         else:
             for v in (a, b):  # what is known of a node's points is known of its children's
                 if one[v] and v < leaves:
@@ -754,7 +755,7 @@ def _split_pair(tree, a, b, pairs, depth):
 
 
 @njit(nogil=True, cache=True)
-def _join_leaves(formula, tree, limit, one, parent, a, b, points, gaps, distance):
+def _unite_leaves(formula, tree, limit, one, parent, a, b, points, gaps, distance):
     """Unite the points of two leaves that are within the limit.
 
     If a leaf is of one component, each point of the other needs only one near point in it.
@@ -772,7 +773,7 @@ def _join_leaves(formula, tree, limit, one, parent, a, b, points, gaps, distance
         to_points(formula, tree.columns, p, tree.columns, first, distance[:size], wraps)
         for j in range(size):
             if distance[j] <= limit:
-                _join_points(parent, p, first + j)
+                _unite_points(parent, p, first + j)
                 if one[b]:
                     break
 

@@ -45,8 +45,10 @@ STRETCH = constant(COMPONENT_PAIRS, "STRETCH")  # the most tiles of a work item
 # --------------------------------------------------------------------------------------------------------------- copies
 
 
-def join_copies(copies: Copies, own: Array, tree: Mapping[str, Array], whole: Mapping[str, Array]) -> tuple[bool, bool]:
-    """Write the edges of the tree of all rows: see `cpu.join_copies`."""
+def connect_copies(
+    copies: Copies, own: Array, tree: Mapping[str, Array], whole: Mapping[str, Array]
+) -> tuple[bool, bool]:
+    """Write the edges of the tree of all rows: see `cpu.connect_copies`."""
     n, m, n_copies, (src, dst, weight) = copies.number.size, copies.first.size, copies.repeated, tree.values()
     nearer, state = cp.zeros(m, cp.int32), cp.zeros(3, cp.int32)  # lighter, listed, unsorted
     launch(COPIES, "find_ends", src.size, src.size, m, src, dst, weight, own, copies.count, nearer, state[:1])
@@ -55,8 +57,8 @@ def join_copies(copies: Copies, own: Array, tree: Mapping[str, Array], whole: Ma
     code.sort()
     for in_turn in (False, True):
         launch(
-            COPIES, "merge_copies", n_copies + src.size, n_copies, src.size, in_turn, copies.first, copies.number, own,
-            code, src, dst, weight, *whole.values(), state[2:],
+            COPIES, "write_all_edges", n_copies + src.size, n_copies, src.size, in_turn, copies.first, copies.number,
+            own, code, src, dst, weight, *whole.values(), state[2:],
         )  # fmt: skip
         is_lighter, _, is_unsorted = state.tolist()
         if is_lighter or not is_unsorted:
@@ -82,16 +84,16 @@ def connected_components(ids: Array) -> int:
     """Return the number of connected components of the undirected graph of neighbour lists."""
     n, k = ids.shape
     parent = cp.arange(n, dtype=cp.int32)
-    _launch_forest("join_pairs", n * k, n * k, k, None, ids, parent)
+    _launch_forest("unite_pairs", n * k, n * k, k, None, ids, parent)
     count = cp.zeros(1, cp.int32)
     _launch_forest("count_roots", n, n, parent, count)
     return int(count[0])
 
 
-def join_pairs(parent: Array, src: Array, dst: Array) -> None:
-    """Unite the trees of both ends of every pair in `parent`, as `cpu.join_pairs` does."""
+def unite_pairs(parent: Array, src: Array, dst: Array) -> None:
+    """Unite the trees of both ends of every pair in `parent`, as `cpu.unite_pairs` does."""
     check_arrays("int32", dst, size=src.size)
-    _launch_forest("join_pairs", src.size, src.size, 1, src, dst, parent)
+    _launch_forest("unite_pairs", src.size, src.size, 1, src, dst, parent)
 
 
 def grow_forest(lists: Any, forest: Any) -> Growth:
@@ -109,8 +111,8 @@ def grow_forest(lists: Any, forest: Any) -> Growth:
         f.nearest_outside_weight, f.bound_weight, f.bound_code, f.best_weight, f.best_code, f.certified,
         cp.empty(n, cp.int32), f.n_taken, *f.edges.columns.values(), rounds,
     )  # fmt: skip
-    at_first, components, chosen, merged = rounds[2:6].tolist()
-    return Growth(at_first - components, merged, chosen, components)
+    at_first, components, chosen, n_rounds = rounds[2:6].tolist()
+    return Growth(at_first - components, n_rounds, chosen, components)
 
 
 def rows_to_search(forest: Any) -> Array:
@@ -444,31 +446,32 @@ def write_friends(search: BoxSearch, limit: float, metric: Metric, labels: Array
     check_arrays("int32", labels, size=n)
     _, leaves, spans, nodes = search.tree
     parent, others = cp.empty(n, cp.int32), cp.zeros(1, cp.uint64)
-    _launch_friends(search, "mark_cells", 2 * int(leaves) - 1, leaves, spans, limit, nodes)
-    _launch_friends(search, "begin_with_cells", n, search.leaf_of, n, nodes, search.parent, parent, others)
-    cell = parent.copy()
-    _join_points(search, cell, True, limit, parent)
+    _launch_friends(search, "mark_tight_nodes", 2 * int(leaves) - 1, leaves, spans, limit, nodes)
+    _launch_friends(search, "begin_with_tight_nodes", n, search.leaf_of, n, nodes, search.parent, parent, others)
+    first_point = parent.copy()
+    _unite_points(search, first_point, True, limit, parent)
     if int(others[0]):
-        join_others(search, cell, limit, parent)
+        unite_others(search, first_point, limit, parent)
     number, counters = cp.empty(n, cp.uint32), cp.zeros(1, cp.uint64)
     search.launch_resident(
-        "number_components", n, n, search.order, parent, cell, number, number_a_block(FRIENDS), labels, counters,
+        "number_components", n, n, search.order, parent, first_point, number, number_a_block(FRIENDS), labels, counters,
         source=FRIENDS,
     )  # fmt: skip
     return int(number[-1])
 
 
-def join_others(search: BoxSearch, cell: Array, limit: float, parent: Array) -> None:
+def unite_others(search: BoxSearch, first_point: Array, limit: float, parent: Array) -> None:
     """Unite the points that are not the first of their tight nodes, and pass over nodes of one component."""
     n = search.order.size
     component, changes, counters = cp.empty(n, cp.int32), cp.empty(n, cp.uint32), cp.zeros(1, cp.uint64)
     _launch_friends(search, "find_components", n, n, parent, component)
     search.launch_resident("write_groups", n, component, *search.tree, changes, number_a_block(BOXES), counters)
-    _join_points(search, cell, False, limit, parent)
+    _unite_points(search, first_point, False, limit, parent)
 
 
-def _join_points(search: BoxSearch, cell: Array, firsts: bool, limit: float, parent: Array) -> None:
+def _unite_points(search: BoxSearch, first_point: Array, firsts: bool, limit: float, parent: Array) -> None:
     n = search.order.size
     _launch_friends(
-        search, "join_near_points", n, search.points, search.leaf_of, n, search.nodes, cell, firsts, limit, parent
-    )
+        search, "unite_near_points", n, search.points, search.leaf_of, n, search.nodes, first_point, firsts, limit,
+        parent,
+    )  # fmt: skip

@@ -1,4 +1,4 @@
-// The spanning tree of points by a matrix of all their distances, VALUEs: Borůvka's rounds in one cooperative launch.
+// This finds the spanning tree of points by a matrix of all their distances, VALUEs, in Borůvka's rounds of one cooperative launch.
 #include "neighbors/exact/formulas.cuh"
 #include "runtime/include/atomics.cuh"
 #include "runtime/include/resident.cuh"
@@ -7,12 +7,12 @@
 #ifndef VALUE
 #define VALUE double
 #endif
-constexpr int THREADS = 256, BLOCKS = 4;  // of a multiprocessor
+constexpr int THREADS = 256, BLOCKS = 4;  // BLOCKS of THREADS fit on a multiprocessor
 constexpr int TOGETHER = 8;               // values that a lane reads at once
 constexpr double INFINITE = 1.0 / 0.0;
-constexpr bool LOOKS_LATER = sizeof(VALUE) < sizeof(int);  // at components: they take longer to read than values
+constexpr bool LOOKS_LATER = sizeof(VALUE) < sizeof(int);  // components are read late if they take longer to read than values
 
-// By a warp: the first (weight, column) of a row of n VALUEs that is `wanted` and comes before the one that is given, in every lane.
+// Finds, by a warp, the first (weight, column) of a row of n VALUEs that is `wanted` and comes before the given one, for every lane.
 // No weight is below its value. Columns that are not `open` are not read.
 template <class Open, class Weigh, class Wanted>
 __device__ void find_least(
@@ -36,8 +36,8 @@ __device__ void find_least(
     for (int offset = WARP / 2; offset; offset /= 2) exchange(weight, id, offset, true);
 }
 
-// Each point's distance from its min_samples-th neighbour. One warp per row, which it reads min_samples times. If a point stands for
-// `counts` equal ones, all of these are neighbours.
+// Writes each point's distance from its min_samples-th neighbour. A warp takes a row, which it reads min_samples times. If a point
+// stands for `counts` equal ones, all of these are neighbours.
 extern "C" __global__ void find_cores(
     const VALUE* __restrict__ matrix, int n, int min_samples, const long long* __restrict__ counts, double* __restrict__ core) {
     int row = thread_index() / WARP;
@@ -56,7 +56,7 @@ extern "C" __global__ void find_cores(
     if (threadIdx.x % WARP == 0) core[row] = weight;
 }
 
-// The minimum spanning tree of a complete graph, n - 1 edges in the total order. With core distances the weights are mutual
+// Writes the minimum spanning tree of a complete graph, n - 1 edges in the total order. With core distances the weights are mutual
 // reachability.
 //
 // A round finds each component's lightest edge to another, by root (`best_weight`, `best_code`), from those of its points (`lightest`,
@@ -82,7 +82,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) grow_tree_of_matri
         blocks.wait();
         for (int v = warp; v < n; v += warps) {
             int own = component[v], other = EMPTY_ID;
-            double least = lightest[v], limit = __shfl_sync(ALL_LANES, ((volatile double*)best_weight)[own], 0);  // which may fall
+            double least = lightest[v], limit = __shfl_sync(ALL_LANES, ((volatile double*)best_weight)[own], 0);  // the limit may fall
             long long ends = code[v];
             bool is_known = ends != NO_EDGE && component[ends >> 32] != component[(int)ends];
             if (!is_known && least <= limit) {

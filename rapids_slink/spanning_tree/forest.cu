@@ -6,10 +6,10 @@
 #include "spanning_tree/boruvka.cuh"
 
 constexpr int THREADS = 512, BLOCKS = 2;  // BLOCKS of THREADS fit on a multiprocessor
-// More than can merge components if points have the bounds that lists.py describes: those that are certified at least halve from
-// round to round, so of up to 2^30 points at most 31 rounds merge any, and one more finds none.
+// More rounds than can connect components if points have the bounds that lists.py describes: the certified components at least
+// halve from round to round, so of up to 2^30 points at most 31 rounds connect any, and one more finds none.
 //
-// A certified component merges with another. It remains to show that a union U with a component D that was not certified is not
+// An edge connects each certified component to another. It remains to show that a union U with a component D that was not certified is not
 // certified either. All other components of U were: pointers lead from them to D, along ever lighter edges of which the last was
 // proposed to D. Let e = {x, y} be the lightest proposal to U in the next round, x in U. If U were certified, no bound of its
 // points would come before e.
@@ -28,7 +28,7 @@ struct Rounds {
     struct { int components, certified; } found[MAX_ROUNDS];
 };
 
-// The other end of v's proposal, -1 if it has none: the next point of its list or the point found by a search, the nearer.
+// Returns the other end of v's proposal, -1 if it has none: the next point of its list or the point found by a search, the nearer.
 __device__ __forceinline__ int proposal(
     long long v, int k, const int* ids, const double* weights, const int* component, int cursor, const int* nearest_outside,
     const double* nearest_outside_weight, double& weight) {
@@ -130,7 +130,7 @@ extern "C" __global__ void find_largest(long long n, const int* __restrict__ siz
     if (threadIdx.x % 32 == 0 && most) atomicMax(largest, most);
 }
 
-// The points of uncertified components, except the largest, that may have an edge lighter than their component's best.
+// Lists the points of uncertified components, except the largest, that may have an edge lighter than their component's best.
 extern "C" __global__ void list_rows_to_search(
     long long n, const int* __restrict__ component, const unsigned long long* __restrict__ largest,
     const double* __restrict__ bound_weight, const long long* __restrict__ bound_code,
@@ -163,13 +163,13 @@ extern "C" __global__ void record_search(
 }
 
 // Unites the trees of the two ends of m pairs: the larger root goes under the smaller. Without `src` the pairs are those of lists of k.
-extern "C" __global__ void join_pairs(
+extern "C" __global__ void unite_pairs(
     long long m, int k, const int* __restrict__ src, const int* __restrict__ dst, int* parent) {
     long long pair = thread_index();
-    if (pair < m) join(parent, src ? src[pair] : pair / k, dst[pair]);
+    if (pair < m) unite(parent, src ? src[pair] : pair / k, dst[pair]);
 }
 
-// The weight and the code of the edge to the last entry of each of n lists of k.
+// Writes the weight and the code of the edge to the last entry of each of n lists of k.
 extern "C" __global__ void last_listed(
     long long n, int k, const int* __restrict__ ids, const double* __restrict__ weights, double* __restrict__ weight,
     long long* __restrict__ code) {

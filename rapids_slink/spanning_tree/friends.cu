@@ -1,11 +1,12 @@
-// Friends of friends on a bounding volume hierarchy: the components of all pairs within a limit. docs/algorithms.md has the proof.
+// These kernels find friends of friends on a bounding volume hierarchy: the components of all pairs within a limit. docs/algorithms.md
+// has the proof.
 //
 // A point is its position along the curve. `parent` is a forest over points whose roots are the components; a point's parent
 // comes before it.
 #include "neighbors/bvh.cuh"
 #include "spanning_tree/boruvka.cuh"
 
-constexpr int THREADS = 256, BLOCKS = 8;  // of a multiprocessor at a time, where blocks wait for each other
+constexpr int THREADS = 256, BLOCKS = 8;  // BLOCKS of THREADS fit on a multiprocessor, where blocks wait for each other
 
 // Reduces the values of the points within the limit of each point, itself among them, into its `total`, by its id. Where it
 // `adds`, it adds them until they are enough; otherwise the totals are infinite, or those of points that are passed over, and it
@@ -36,7 +37,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) reduce_near_points(
 
 // Marks the tight nodes, whose points are all within the limit of each other, by their first point. The formula of the box's sides is no
 // less than that of two points inside, because rounding is monotone, and no less than that of their images.
-extern "C" __global__ void mark_cells(int leaves, const Span* __restrict__ spans, double limit, Node* nodes) {
+extern "C" __global__ void mark_tight_nodes(int leaves, const Span* __restrict__ spans, double limit, Node* nodes) {
     long long v = thread_index();
     if (v >= 2ll * leaves - 1) return;
     FORMULA sides;
@@ -44,9 +45,9 @@ extern "C" __global__ void mark_cells(int leaves, const Span* __restrict__ spans
     nodes[v].group = sides.of_gaps() <= limit ? spans[v].first : MIXED;
 }
 
-// Each point's parent is the first point of the largest tight node that holds it, or else the point alone. `others`
+// Makes each point's parent the first point of the largest tight node that holds it, or else the point itself. `others`
 // counts the points that are not the first of their tight node.
-extern "C" __global__ void __launch_bounds__(THREADS) begin_with_cells(
+extern "C" __global__ void __launch_bounds__(THREADS) begin_with_tight_nodes(
     const int* __restrict__ leaf_of, long long n, const Node* __restrict__ nodes, const int* __restrict__ above,
     int* __restrict__ parent, unsigned long long* others) {
     long long p = thread_index();
@@ -62,11 +63,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) begin_with_cells(
 
 // Unites points with those within the limit that follow them on the curve: the first points of tight nodes, or all others. A node of
 // one component is passed over if that is the point's own, and left at its first point that is near.
-extern "C" __global__ void __launch_bounds__(THREADS) join_near_points(
+extern "C" __global__ void __launch_bounds__(THREADS) unite_near_points(
     const VALUE* __restrict__ points, const int* __restrict__ leaf_of, long long n, const Node* __restrict__ nodes,
-    const int* __restrict__ cell, bool firsts, double limit, int* parent) {
+    const int* __restrict__ first_point, bool firsts, double limit, int* parent) {
     long long p = thread_index();
-    if (p >= n || (cell[p] == p) != firsts) return;
+    if (p >= n || (first_point[p] == p) != firsts) return;
     VALUE x[FEATURES];
     load(points, p, x);
     int own = find_root(parent, p);
@@ -83,7 +84,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) join_near_points(
         [&](int first, int last) {
             for (int q = max(first, (int)p + 1); q <= last; q++) {
                 if (distance_to(x, points, q) > limit) continue;
-                own = join(parent, own, q);
+                own = unite(parent, own, q);
                 if (!is_mixed) break;
             }
         });

@@ -1,4 +1,5 @@
-// The trees of small groups of rows, VALUEs, by Prim's algorithm: a team of TEAM_WARPS warps a group, ROWS_A_THREAD rows a thread at most.
+// This finds the trees of small groups of rows, VALUEs, by Prim's algorithm. A team of TEAM_WARPS warps takes a group, and a thread at
+// most ROWS_A_THREAD rows.
 #include "neighbors/exact/formulas.cuh"
 #include "ordering.cuh"
 #include "runtime/include/threads.cuh"
@@ -40,7 +41,7 @@ __device__ __forceinline__ unsigned warp_min(unsigned x) {
 #endif
 }
 
-// The least of a warp's candidates, in every lane.
+// Returns the least of a warp's candidates to every lane.
 __device__ __forceinline__ Candidate least_in_warp(Candidate own) {
     unsigned high = warp_min(own.high);
     if (own.high != high) own.low = own.ends = ~0u;
@@ -55,14 +56,14 @@ __device__ __forceinline__ void wait_for_team() {
     else __syncthreads();
 }
 
-// A row of a group, whose features are columns of n values: lanes with rows side by side read values side by side.
+// This is a row of a group, whose features are columns of n values: lanes with rows side by side read values side by side.
 struct Row {
     const VALUE* first;
     int n;
     __device__ __forceinline__ VALUE operator[](int f) const { return first[(long long)f * n]; }
 };
 
-// A row's distance from the `samples`-th nearest of the other rows of its group, each of which is read `samples` times.
+// Returns a row's distance from the `samples`-th nearest of the other rows of its group, each of which is read `samples` times.
 __device__ double core_distance(const VALUE* columns, int d, int n, int own, int samples) {
     double last = -INFINITE;
     int last_id = -1;
@@ -79,19 +80,19 @@ __device__ double core_distance(const VALUE* columns, int d, int n, int own, int
     return last;
 }
 
-// The trees of the `count` groups of `these`, of at least two rows and at most TEAM * ROWS_A_THREAD, fewer than 2^15. Group g has
-// the rows whose numbers are in `number` from first[g] on, and writes its edges from begin[g] on, in the order in which they join.
+// Writes the trees of the `count` groups of `these`, of at least two rows and at most TEAM * ROWS_A_THREAD, fewer than 2^15. Group g has
+// the rows whose numbers are in `number` from first[g] on, and writes its edges from begin[g] on, in the order in which they are added.
 // `values` is room for all rows' features, and `core` for mutual reachability if min_samples is above 1. `undefined` becomes the
 // least of the groups that have a pair of OVERFLOW_VALUE.
 extern "C" __global__ void __launch_bounds__(THREADS) grow_trees(
     const VALUE* __restrict__ rows, int d, int count, const int* __restrict__ these, const long long* __restrict__ first,
     const int* __restrict__ size, const long long* __restrict__ begin, const int* __restrict__ number, int min_samples,
     VALUE* values, double* core, int* __restrict__ src, int* __restrict__ dst, double* __restrict__ weight, int* undefined) {
-    __shared__ Candidate of_warp[2][WARP];  // by turns, so that a step waits once
+    __shared__ Candidate of_warp[2][WARP];  // used by turns, so that a step waits once
     int t = threadIdx.x % TEAM, lane = threadIdx.x % WARP;
-    long long place = (long long)blockIdx.x * TEAMS + threadIdx.x / TEAM;
-    if (place >= count) return;
-    int g = these[place], n = size[g], joined = 0;
+    long long position = (long long)blockIdx.x * TEAMS + threadIdx.x / TEAM;
+    if (position >= count) return;
+    int g = these[position], n = size[g], added = 0;
     VALUE* columns = values + first[g] * d;
     const int* number_of = number + first[g];
     for (long long e = t; e < (long long)n * d; e += TEAM) {
@@ -105,9 +106,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) grow_trees(
         for (int i = t; i < n; i += TEAM) core_of[i] = core_distance(columns, d, n, i, min(min_samples, n - 1));
         wait_for_team();
     }
-    double lightest[ROWS_A_THREAD];  // of each row's edges into the tree
+    double lightest[ROWS_A_THREAD];  // the weight of each row's lightest edge into the tree
     int inner[ROWS_A_THREAD];        // its end there
-    unsigned outside = 0;    // which of the thread's rows are outside the tree
+    unsigned outside = 0;    // a bit for each of the thread's rows that is outside the tree
 #pragma unroll
     for (int k = 0; k < ROWS_A_THREAD; k++) {
         lightest[k] = INFINITE, inner[k] = EMPTY_ID;
@@ -115,7 +116,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) grow_trees(
         if (i && i < n) outside |= 1u << k;
     }
     for (int edge = 0; edge < n - 1; edge++) {
-        Row row{columns + joined, n};
+        Row row{columns + added, n};
         Candidate best = {~0u, ~0u, ~0u};
 #pragma unroll
         for (int k = 0; k < ROWS_A_THREAD; k++) {
@@ -123,8 +124,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) grow_trees(
             int i = k * TEAM + t;
             double w = surrogate_distance(row, Row{columns + i, n}, d);
             overflows |= w >= OVERFLOW_VALUE;
-            if (by_reachability) w = reachability(w, core_of[joined], core_of[i]);
-            if (before(w, joined, lightest[k], inner[k])) lightest[k] = w, inner[k] = joined;
+            if (by_reachability) w = reachability(w, core_of[added], core_of[i]);
+            if (before(w, added, lightest[k], inner[k])) lightest[k] = w, inner[k] = added;
             Candidate mine = candidate(lightest[k], ends_of(i, inner[k]));
             bool is_less = mine.high != best.high ? mine.high < best.high
                          : mine.low != best.low   ? mine.low < best.low
@@ -140,13 +141,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) grow_trees(
             best = least_in_warp(best);
         }
         int low = best.ends >> 16, high = (best.ends & 0xffff) >> 1;
-        joined = best.ends & 1 ? high : low;
-        if (joined % TEAM != t) continue;
+        added = best.ends & 1 ? high : low;
+        if (added % TEAM != t) continue;
         long long at = begin[g] + edge;
         src[at] = number_of[low], dst[at] = number_of[high];
 #pragma unroll
         for (int k = 0; k < ROWS_A_THREAD; k++) {
-            if (k != joined / TEAM) continue;
+            if (k != added / TEAM) continue;
             weight[at] = lightest[k];
             outside &= ~(1u << k);
         }

@@ -63,7 +63,7 @@ from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device, all_true
 from rapids_slink.runtime.memory import TREE_BYTES, MemoryEstimate, release_cached
 from rapids_slink.settings import Settings
-from rapids_slink.spanning_tree import Look, Prepared, Problem, Tree, kernels
+from rapids_slink.spanning_tree import Prepared, Problem, Tree, TreeInput, kernels
 from rapids_slink.spanning_tree.component_pairs import connect_components, is_worthwhile
 from rapids_slink.spanning_tree.graphs import EdgeList, forest_of_edges
 
@@ -129,7 +129,7 @@ class Growth:
     edges: int  # the number of edges taken
     rounds: int
     certified: int  # how many times, over all rounds, a component chose a certain edge
-    components: int  # how many remain; the forest holds the proposals of a last round that was not merged
+    components: int  # how many remain; the forest holds the proposals of a last round that connected none
 
 
 def estimate(problem: Problem, chosen: Search | None = None) -> MemoryEstimate:
@@ -140,38 +140,38 @@ def estimate(problem: Problem, chosen: Search | None = None) -> MemoryEstimate:
     return estimate_search(n, d, problem.itemsize, k, device, None, min_samples, metric, chosen, later)
 
 
-def prepare(look: Look) -> Prepared:
+def prepare(inputs: TreeInput) -> Prepared:
     """Return the way by the search that suits the points; the search is made now."""
-    look.search  # noqa: B018 (so that the report of a plan names it)
-    return Prepared(lambda: connected(look, lists_of(look)), lambda: estimate(look.problem, look.search))
+    inputs.search  # noqa: B018 (so that the report of a plan names it)
+    return Prepared(lambda: connected(inputs, lists_of(inputs)), lambda: estimate(inputs.problem, inputs.search))
 
 
-def lists_of(look: Look, by_distance: bool = False) -> NeighborLists:
+def lists_of(inputs: TreeInput, by_distance: bool = False) -> NeighborLists:
     """Return the lists of all points, by surrogate distances alone if they are wanted `by_distance`."""
-    problem, search, device = look.problem, look.search, look.problem.device
+    problem, search, device = inputs.problem, inputs.search, inputs.problem.device
     settings, k = problem.settings, length_by_search(problem, search)
-    with look.report.stage("neighbors", device):
+    with inputs.report.stage("neighbors", device):
         if by_distance:
             return neighbor_lists(search, problem.n, k, device)
         bounds_by_lists = None
-        if settings.n_neighbors is None and look.max_weight == inf and ends_lists(problem.n, device):
+        if settings.n_neighbors is None and inputs.max_weight == inf and ends_lists(problem.n, device):
             bounds_by_lists = partial(growth_weights, device=device)
         return neighbor_lists(
-            search, problem.n, k, device, settings.min_samples, problem.core, problem.part_lists, look.max_weight,
+            search, problem.n, k, device, settings.min_samples, problem.core, problem.part_lists, inputs.max_weight,
             bounds_by_lists,
         )  # fmt: skip
 
 
-def connected(look: Look, lists: NeighborLists) -> Tree:
+def connected(inputs: TreeInput, lists: NeighborLists) -> Tree:
     """Return the tree of the points whose lists these are."""
-    report, device = look.report, look.problem.device
-    for_connecting = look.search.for_connecting(lists.ids)
-    del look.search  # the next search may take its memory
+    report, device = inputs.report, inputs.problem.device
+    for_connecting = inputs.search.for_connecting(lists.ids)
+    del inputs.search  # the next search may take its memory
     search = for_connecting()
     release_cached()
     with report.stage("components", device):
         components = kernels(device).connected_components(lists.ids)
-    return tree_of_lists(lists, search, device, report, look.max_weight), components
+    return tree_of_lists(lists, search, device, report, inputs.max_weight), components
 
 
 def list_length(settings: Settings) -> int:
@@ -243,7 +243,7 @@ def connect_forest(
         own, upper = forest.component, forest.best_weight[forest.component[rows]]
         if is_bounded:
             upper = device.xp.minimum(upper, max_weight)
-        task = SearchTask(rows, 1, own, own, upper, per_group_minimum=True, core=lists.core, may_give_up=may_give_up)
+        task = SearchTask(rows, 1, own, own, upper, only_minima=True, core=lists.core, may_give_up=may_give_up)
         result = search.find(task)
         report.count("connect", rows_searched=rows.size)
         kernels(device).record_search(forest, rows, result)
@@ -253,7 +253,7 @@ def connect_forest(
         nonlocal most_components
         edges = connect_components(whole, lists.core, forest.component, components, rows, report)
         if edges is None:
-            # Try again when half of the components remain, unless rounds take less time than that.
+            # This is tried again when half of the components remain, unless rounds take less time than that.
             most_components = components / 2 if whole.is_over_all_pairs else 0
             return False
         report.count("connect", edges_certified_by_search=components - 1)
@@ -324,7 +324,8 @@ def growth_weights(ids: Array, weights: Array, device: Device) -> Array:
     src, dst, weight = edges.values()
     first, second, size = xp.empty((3, m), "int32")
     dendrogram_kernels(device).merge_in_order(src, dst, n, first, second, size)
-    # By cluster, leaves first: the last cluster that holds it and is not large, and the weight at which that one ends.
+    # Clusters are the leaves and then the merges. `holder` has the last cluster that holds each and is not large, and
+    # `end` the weight at which that one ends.
     merge, holder, end = xp.arange(n, n + m, dtype="int32"), xp.arange(n + m, dtype="int32"), xp.full(n + m, xp.inf)
     for child in (first, second):
         holder[child] = xp.where(size < large, merge, child)
@@ -337,7 +338,7 @@ def growth_weights(ids: Array, weights: Array, device: Device) -> Array:
 
 # --------------------------------------------------------------------------------------------------------------- blocks
 
-FEWEST = 3  # blocks: if there were two, at least half of all pairs would meet
+FEWEST = 3  # the fewest blocks: if there were two, at least half of all pairs would meet
 SAMPLED_ROWS = 2**12  # the rows that tell which share of the pairs meets
 
 
@@ -348,17 +349,17 @@ def may_have_blocks(problem: Problem) -> bool:
     return problem.metric.filter == "product" and not problem.is_compact
 
 
-def prepare_blocks(look: Look) -> Prepared | None:
+def prepare_blocks(inputs: TreeInput) -> Prepared | None:
     """Return the way by blocks; None unless few pairs meet in them."""
-    problem, rows, device, is_wanted = look.problem, look.rows, look.problem.device, forced().tree == "blocks"
+    problem, rows, device, is_wanted = inputs.problem, inputs.rows, inputs.problem.device, forced().tree == "blocks"
     n, xp, is_cosine = problem.n, device.xp, problem.metric.formula.is_of_unit_rows
     count = max(FEWEST * is_wanted, n // block_rows(device))
-    if count < FEWEST or look.max_weight == inf or not (look.search.is_over_all_pairs or is_wanted):
+    if count < FEWEST or inputs.max_weight == inf or not (inputs.search.is_over_all_pairs or is_wanted):
         return None
     radius = radius_of(problem.metric, problem.max_weight, problem.n_features, device)
     if radius is None:
         return None
-    with look.report.stage("neighbors", device):
+    with inputs.report.stage("neighbors", device):
         values = rows[:, : problem.n_features]
         pivots = pivots_of(values[device.asarray(candidates(n, count))], radius, is_cosine, count, device)
         count = int(pivots[-1, 0]) + 1
@@ -372,18 +373,18 @@ def prepare_blocks(look: Look) -> Prepared | None:
         sample = device.asarray(np.sort(np.arange(min(n, SAMPLED_ROWS)) * golden_stride(n) % n))
         shares = sum(meets.sum(axis=1) for _, meets in meeting(values[sample])) / sample.size
         share = float((shares * shares).sum())
-    if not takes_blocks(share, len(pivots), n, problem.d, look.report) and not is_wanted:
+    if not takes_blocks(share, len(pivots), n, problem.d, inputs.report) and not is_wanted:
         return None
-    look.report.count("neighbors", blocks=count, pairs_of_rows=int(share * n * n / 2))
+    inputs.report.count("neighbors", blocks=count, pairs_of_rows=int(share * n * n / 2))
 
     def make() -> Tree:
-        del look.search  # those of the blocks take its memory
-        with look.report.stage("neighbors", device):
+        del inputs.search  # those of the blocks take its memory
+        with inputs.report.stage("neighbors", device):
             meets = xp.empty((count, n), bool)
             for some, meets_some in meeting(values):
                 meets[:, some] = meets_some
-        trees = [_edges_of(look, xp.flatnonzero(block).astype("int32")) for block in meets]
-        with look.report.stage("spanning_tree", device):
+        trees = [_edges_of(inputs, xp.flatnonzero(block).astype("int32")) for block in meets]
+        with inputs.report.stage("spanning_tree", device):
             src, dst, weight = (xp.concatenate([tree[column] for tree in trees]) for column in range(3))
             return forest_of_edges(EdgeList(src, dst, weight, n), 1, device)[0][0], 1
 
@@ -395,15 +396,15 @@ def prepare_blocks(look: Look) -> Prepared | None:
     return Prepared(make, estimate_blocks)
 
 
-def _edges_of(look: Look, numbers: Array) -> tuple[Array, Array, Array]:
+def _edges_of(inputs: TreeInput, numbers: Array) -> tuple[Array, Array, Array]:
     """Return src, dst and weight of the tree's edges up to the largest weight, for the rows of these numbers."""
-    problem, xp = look.problem, look.problem.device.xp
+    problem, xp = inputs.problem, inputs.problem.device.xp
     if numbers.size < 2:
         return numbers[:0], numbers[:0], xp.empty(0)
-    part = Look(replace(problem, n=numbers.size), look.rows[numbers], look.report)
+    part = TreeInput(replace(problem, n=numbers.size), inputs.rows[numbers], inputs.report)
     near = lists_of(part)
     search = part.search.for_connecting(near.ids)()
-    tree = tree_of_lists(near, search, problem.device, look.report, part.max_weight)
+    tree = tree_of_lists(near, search, problem.device, inputs.report, part.max_weight)
     src, dst, weight = tree.columns.values()
     kept = weight <= problem.max_weight
     return numbers[src[kept]], numbers[dst[kept]], weight[kept]
@@ -430,7 +431,7 @@ class TreeEdges:
     row: Array
     other: Array
     weight: Array  # float64 array
-    place: Array  # int array: the position of an edge, 0, 1, ..., among those of its row
+    position: Array  # int array: the position of an edge, 0, 1, ..., among those of its row
 
     @classmethod
     def of(cls, columns: dict[str, Array], xp: Any) -> Self:
@@ -443,7 +444,7 @@ class TreeEdges:
 
     def at(self, kept: Array) -> Self:
         """Return the edges at the positions `kept`."""
-        return type(self)(self.row[kept], self.other[kept], self.weight[kept], self.place[kept])
+        return type(self)(self.row[kept], self.other[kept], self.weight[kept], self.position[kept])
 
 
 class AppendedSearch(Search):
@@ -512,7 +513,7 @@ def tree_of_appended(
         sort_in_place(columns, xp)
         search = AppendedSearch(rows, n_old, among_all, problem, report)
         old_edges = TreeEdges.of(columns, xp)
-        search.unlisted = old_edges.at(xp.flatnonzero(old_edges.place >= TREE_LISTED))
+        search.unlisted = old_edges.at(xp.flatnonzero(old_edges.position >= TREE_LISTED))
         upper, min_size = xp.full(n_old, xp.inf), NEW_A_CLUSTER * max(1, n_old // (n - n_old))
         if weight.size == n_old - 1 > 0:
             first, second, size = merges
@@ -549,10 +550,10 @@ def _lists_of_appended(
         bound[part] = xp.where(last < 0, nearest.upper, last_weight)  # all up to the bound are listed
         if not is_complete:
             code[part] = xp.where(last < 0, NO_EDGE, edge_codes(rows[part], last, xp))
-    listed = edges.at(xp.flatnonzero(edges.place < TREE_LISTED))
-    column = NEW_LISTED + listed.place
+    listed = edges.at(xp.flatnonzero(edges.position < TREE_LISTED))
+    column = NEW_LISTED + listed.position
     ids[listed.row, column], weights[listed.row, column] = listed.other, listed.weight
-    first = edges.at(xp.flatnonzero(edges.place == TREE_LISTED))  # the first edge that a row does not list
+    first = edges.at(xp.flatnonzero(edges.position == TREE_LISTED))  # the first edge that a row does not list
     first_code = edge_codes(first.row, first.other, xp)
     before = (first.weight < bound[first.row]) | ((first.weight == bound[first.row]) & (first_code < code[first.row]))
     lower = xp.flatnonzero(before)

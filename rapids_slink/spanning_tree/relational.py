@@ -120,7 +120,7 @@ def connect_lists(edges: Any, bounds: Any, search: Search, device: Device) -> An
         while True:
             crossing = _crossing(ranked, component, listed)
             point_ranks = device.frames.DataFrame({"component": component, "rank": rank_of_bound})
-            certain, component = _merge_components(crossing, point_ranks, component, device)
+            certain, component = _connect_components(crossing, point_ranks, component, device)
             tree.append(ranked.iloc[certain["rank"].drop_duplicates()][ORDER])
             n_edges += len(tree[-1])
             if n_edges == n - 1:
@@ -145,8 +145,8 @@ def _lightest(crossing: Any, bounds: Any, device: Device) -> Any:
     return device.frames.concat(sides, ignore_index=True).groupby("component", as_index=False).agg({"rank": "min"})
 
 
-def _merge_components(crossing: Any, bounds: Any, component: Array, device: Device) -> tuple[Any, Array]:
-    """Merge each component whose lightest edge is certain along it; return these edges and all points' components."""
+def _connect_components(crossing: Any, bounds: Any, component: Array, device: Device) -> tuple[Any, Array]:
+    """Connect each component whose lightest edge is certain along it; return these edges and all points' components."""
     xp = device.xp
     certain = _lightest(crossing, bounds, device).merge(crossing, on="rank")  # a bound's rank is no edge's
     own, a, b = (certain[name].values for name in ("component", "a", "b"))
@@ -173,7 +173,7 @@ def _search_outside(
     rows = xp.flatnonzero((rank_of_bound < best_rank[component]) & (component != largest)).astype("int32")
     weights = xp.concatenate([ranked["weight"].values, xp.full(1, xp.inf)])
     upper = weights[best_rank[component[rows]]]
-    result = search.find(SearchTask(rows, 1, component, component, upper, per_group_minimum=True))
+    result = search.find(SearchTask(rows, 1, component, component, upper, only_minima=True))
     ids, weight = result.ids[:, 0], result.weights[:, 0]
     bounds = ranked.iloc[rank_of_bound][ORDER]
     src, dst, bound = (bounds[name].values.copy() for name in ("src", "dst", "weight"))

@@ -57,7 +57,7 @@ from rapids_slink.neighbors.choose import few_points, is_searched_by_tree, may_h
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.filter import kernels as filter_kernels
 from rapids_slink.neighbors.rows import Copies, find_repeats, require_common_features, undefined_for_zeros, zero_rows
-from rapids_slink.neighbors.task import BLOCK, NeighborLists, by_mutual_reachability, core_places, row_blocks
+from rapids_slink.neighbors.task import BLOCK_VALUES, NeighborLists, by_mutual_reachability, core_positions, row_blocks
 from rapids_slink.ordering import sort_in_place, stable_order
 from rapids_slink.points.check import FEW_VALUES
 from rapids_slink.points.keys import Groups
@@ -68,7 +68,7 @@ from rapids_slink.runtime.device import CPU, Array, Device, all_true, to_host
 from rapids_slink.runtime.memory import TREE_BYTES, MemoryEstimate, current_run, usable_cores
 from rapids_slink.runtime.threads import for_each_chunk, workers
 from rapids_slink.settings import Space
-from rapids_slink.spanning_tree import Look, Prepared, Problem, Tree, boxes, kernels, lists
+from rapids_slink.spanning_tree import Prepared, Problem, Tree, TreeInput, boxes, kernels, lists
 
 # --------------------------------------------------------------------------------------------------------------- a line
 
@@ -78,14 +78,14 @@ LINE_BYTES = 128
 SLACK = 2.0**-49
 
 
-def prepare_line(look: Look) -> Prepared | None:
+def prepare_line(inputs: TreeInput) -> Prepared | None:
     """Return the way by a sort, with its tree; None if rounding makes the sorted order insufficient."""
-    problem = look.problem
-    with look.report.stage("spanning_tree", problem.device):
-        edges = tree_of_line(look.rows, problem.metric, problem.device)
+    problem = inputs.problem
+    with inputs.report.stage("spanning_tree", problem.device):
+        edges = tree_of_line(inputs.rows, problem.metric, problem.device)
     if edges is None:
         return None
-    look.report.count("spanning_tree", rows_sorted=problem.n)
+    inputs.report.count("spanning_tree", rows_sorted=problem.n)
     return Prepared(lambda: (edges, 1), lambda: MemoryEstimate(LINE_BYTES * problem.n))
 
 
@@ -177,7 +177,7 @@ def estimate_pairs(problem: Problem) -> MemoryEstimate:
     n, d, metric, device = problem.n, problem.d, problem.metric, problem.device
     min_samples = problem.settings.min_samples
     others = (metric.rows.row_bytes(problem.n_features) + TREE_BYTES[device.name]) * n
-    others += 8 * min(n * n, workers(device) * max(n, BLOCK)) if min_samples > 1 else 0
+    others += 8 * min(n * n, workers(device) * max(n, BLOCK_VALUES)) if min_samples > 1 else 0
     if metric is PRECOMPUTED:
         return MemoryEstimate(others)
     if stores_distances(d, metric, min_samples, device, problem.is_compact):
@@ -185,30 +185,30 @@ def estimate_pairs(problem: Problem) -> MemoryEstimate:
     return MemoryEstimate((8 * n + 2**10) * (d + 4) + others)
 
 
-def prepare_pairs(look: Look) -> Prepared:
+def prepare_pairs(inputs: TreeInput) -> Prepared:
     """Return the way by all pairs."""
-    return Prepared(lambda: _weigh_all(look), lambda: estimate_pairs(look.problem))
+    return Prepared(lambda: _weigh_all(inputs), lambda: estimate_pairs(inputs.problem))
 
 
-def prepare_codes(look: Look) -> Prepared | None:
+def prepare_codes(inputs: TreeInput) -> Prepared | None:
     """Return the way by all pairs of codes on a GPU; None if their distances do not fit into memory."""
     from rapids_slink.neighbors import matrix
 
-    n, d, metric = look.problem.n, look.problem.n_features, look.problem.metric
+    n, d, metric = inputs.problem.n, inputs.problem.n_features, inputs.problem.metric
     if not matrix.fits(n, d, metric):
         return None
     others = MemoryEstimate((metric.rows.row_bytes(d) + TREE_BYTES["cuda"]) * n)
     return Prepared(
-        lambda: _weigh_all(look, matrix.all_distances), lambda: others + matrix.estimate_matrix(n, d, metric)
+        lambda: _weigh_all(inputs, matrix.all_distances), lambda: others + matrix.estimate_matrix(n, d, metric)
     )
 
 
-def _weigh_all(look: Look, distances: Callable[[Array, Metric], Array] | None = None) -> Tree:
+def _weigh_all(inputs: TreeInput, distances: Callable[[Array, Metric], Array] | None = None) -> Tree:
     """Return the tree by given distances, by those that the function `distances` computes, or by those of all pairs."""
-    problem, values, metric = look.problem, look.rows, look.problem.metric
+    problem, values, metric = inputs.problem, inputs.rows, inputs.problem.metric
     count = "pairs_given" if metric is PRECOMPUTED else "pairs_weighed"
-    with look.report.stage("spanning_tree", problem.device):
-        look.report.count("spanning_tree", **{count: problem.n * (problem.n - 1) // 2})
+    with inputs.report.stage("spanning_tree", problem.device):
+        inputs.report.count("spanning_tree", **{count: problem.n * (problem.n - 1) // 2})
         if distances is not None:
             values, metric = distances(values, metric), PRECOMPUTED
         return tree_of_pairs(values, metric, problem.settings.min_samples, problem.device), 1
@@ -269,18 +269,18 @@ def cores_by_partition(matrix: Array, min_samples: int, device: Device) -> Array
 
 # -------------------------------------------------------------------------------------------------------------- repeats
 
-#: Bytes of a row at the peak: its place in a table and what it equals, or edges beside those of copies.
+#: Bytes of a row at the peak: its slot in a table and what it equals, or edges beside those of copies.
 REPEAT_BYTES = 80
 
 
-def join_copies(copies: Copies, tree: PreallocatedFrame, own: Array, device: Device) -> PreallocatedFrame | None:
+def connect_copies(copies: Copies, tree: PreallocatedFrame, own: Array, device: Device) -> PreallocatedFrame | None:
     """Return the tree of all rows, in the total order; None if a row with copies has a pair lighter than theirs.
 
     `tree` is the tree or forest of the distinct rows, by their numbers, and `own`, (m,) float64, the weight between the
     copies of each.
     """
     whole = PreallocatedFrame.empty(device, copies.repeated + tree.columns["weight"].size, EDGE_TYPES)
-    is_lighter, is_sorted = kernels(device).join_copies(copies, own, tree.columns, whole.columns)
+    is_lighter, is_sorted = kernels(device).connect_copies(copies, own, tree.columns, whole.columns)
     if is_lighter:
         return None
     if not is_sorted:
@@ -288,9 +288,9 @@ def join_copies(copies: Copies, tree: PreallocatedFrame, own: Array, device: Dev
     return whole
 
 
-def prepare_repeats(look: Look) -> Prepared | None:
+def prepare_repeats(inputs: TreeInput) -> Prepared | None:
     """Return the way by distinct rows; None unless many rows are equal."""
-    problem, rows, report, device = look.problem, look.rows, look.report, look.problem.device
+    problem, rows, report, device = inputs.problem, inputs.rows, inputs.report, inputs.problem.device
     with report.stage("neighbors", device):
         repeats = find_repeats(rows, device)
     if repeats is None:
@@ -299,7 +299,7 @@ def prepare_repeats(look: Look) -> Prepared | None:
     few = replace(problem, n=repeats.first.size, part_lists=None)
     if device.is_gpu:
         compile_ahead([*_sources_of_copies(problem.metric, rows), *_sources(few)])
-    distinct = Look(few, exact_kernels(device).take_rows(rows, repeats.first), report)
+    distinct = TreeInput(few, exact_kernels(device).take_rows(rows, repeats.first), report)
     by_cores = problem.by_reachability and distinct.problem.n > 1
     if by_cores:
         way_of_distinct, report["way"] = lists.prepare(distinct), LISTS.name
@@ -314,14 +314,14 @@ def prepare_repeats(look: Look) -> Prepared | None:
             return None
         with report.stage("spanning_tree", device):
             own = exact_kernels(device).pair_distances(rows, repeats.first, repeats.first, problem.metric)
-            edges = join_copies(repeats, tree[0], own, device)
+            edges = connect_copies(repeats, tree[0], own, device)
         return None if edges is None else (edges, tree[1])
 
     copy = repeats.first.size * problem.d * rows.dtype.itemsize
     return Prepared(make, lambda: MemoryEstimate(REPEAT_BYTES * problem.n + copy) + way_of_distinct.estimate())
 
 
-def tree_at_cores(repeats: Copies, distinct: Look, listed: NeighborLists) -> Tree | None:
+def tree_at_cores(repeats: Copies, distinct: TreeInput, listed: NeighborLists) -> Tree | None:
     """Return the tree of all rows by mutual reachability; None if a row has others that are nearer than its equals.
 
     `listed` are lists of the distinct rows by distance, whose arrays are reused for the result.
@@ -333,13 +333,13 @@ def tree_at_cores(repeats: Copies, distinct: Look, listed: NeighborLists) -> Tre
         own = exact_kernels(device).pair_distances(distinct.rows, row, row, problem.metric)
         if not all_true((count == 1) | (own <= listed.weights[:, 0])):
             return None
-        at = core_places(listed.ids, count.astype("float64"), m, xp)
+        at = core_positions(listed.ids, count.astype("float64"), m, xp)
         core = xp.where(count > m, own, listed.weights[row, at])
         by_cores = by_mutual_reachability(listed, core, m, device)
         del listed
     tree, components = lists.connected(distinct, by_cores)
     with report.stage("spanning_tree", device):
-        edges = join_copies(repeats, tree, core, device)
+        edges = connect_copies(repeats, tree, core, device)
     return None if edges is None else (edges, components)
 
 
@@ -351,7 +351,7 @@ class Way:
     """A way to the tree of points."""
 
     name: str  # for reports
-    prepare: Callable[[Look], Prepared | None]  # None if it does not serve these values
+    prepare: Callable[[TreeInput], Prepared | None]  # None if it does not serve these values
     estimate: Callable[[Problem], MemoryEstimate] | None = None  # bytes for any values; None if it serves only some
 
 
@@ -382,11 +382,11 @@ def prepared_ways(problem: Problem, rows: Array, report: Report) -> Iterator[Pre
     if problem.n == 1:
         yield Prepared(lambda: (PreallocatedFrame.empty(problem.device, 0, EDGE_TYPES), 1), lambda: MemoryEstimate(0))
         return
-    look = Look(problem, rows, report)
+    inputs = TreeInput(problem, rows, report)
     for way in ways_of(problem):
-        prepared = way.prepare(look)
+        prepared = way.prepare(inputs)
         if prepared is not None:
-            report.setdefault("way", way.name)  # unless it has that of the distinct rows
+            report.setdefault("way", way.name)  # the way of the distinct rows stays, if it is there
             yield prepared
 
 
@@ -449,7 +449,7 @@ class SharedLists:
 
     min_samples: int  # the most
     #: the distinct points with their search; which rows are copies, if many are; and lists by distance
-    shared: tuple[Look, Copies | None, NeighborLists] | None = None
+    shared: tuple[TreeInput, Copies | None, NeighborLists] | None = None
 
     def grow(self, problem: Problem, rows: Array, report: Report) -> Tree:
         """Return the tree of a problem of these points; `rows` is the result of `neighbors.rows.metric_rows`."""
@@ -463,17 +463,17 @@ class SharedLists:
                 repeats = None
             distinct = rows if repeats is None else exact_kernels(problem.device).take_rows(rows, repeats.first)
             longest = replace(settings, min_samples=self.min_samples)
-            look = Look(replace(problem, settings=longest, n=len(distinct)), distinct, report)
-            self.shared = look, repeats, lists.lists_of(look, by_distance=True)
-        first_look, repeats, nearest = self.shared
+            inputs = TreeInput(replace(problem, settings=longest, n=len(distinct)), distinct, report)
+            self.shared = inputs, repeats, lists.lists_of(inputs, by_distance=True)
+        first_inputs, repeats, nearest = self.shared
         k = lists.list_length(settings)
-        look = Look(replace(first_look.problem, settings=settings), first_look.rows, report)
-        look.search = first_look.search
+        inputs = TreeInput(replace(first_inputs.problem, settings=settings), first_inputs.rows, report)
+        inputs.search = first_inputs.search
         listed = NeighborLists(nearest.ids[:, :k].copy(), nearest.weights[:, :k].copy())
         report.setdefault("way", LISTS.name)
         if repeats is None:
-            return lists.connected(look, by_mutual_reachability(listed, None, settings.min_samples, problem.device))
-        tree = tree_at_cores(repeats, look, listed)
+            return lists.connected(inputs, by_mutual_reachability(listed, None, settings.min_samples, problem.device))
+        tree = tree_at_cores(repeats, inputs, listed)
         return tree_of_rows(problem, rows, report) if tree is None else tree
 
 
@@ -618,7 +618,7 @@ def _sources(problem: Problem) -> Iterator[Ahead]:
 
 
 def _sources_of_copies(metric: Metric, rows: Array) -> tuple[Ahead, ...]:
-    """Return what joins copies of rows to the tree of the distinct ones, beside what makes that."""
+    """Return the sources that connect copies of rows to the tree of the distinct ones, beside that tree's own."""
     formula = metric.bit_options if rows.dtype == "uint64" else metric.cuda_options
     return ("neighbors/exact/pair_distances.cu", value_option(rows.dtype), *formula), ("spanning_tree/copies.cu",)
 

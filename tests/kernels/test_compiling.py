@@ -98,13 +98,13 @@ def test_a_kernel_waits_for_the_thread_that_compiles_it(tmp_path):
         patch.setenv("CUPY_CACHE_DIR", str(tmp_path))
         cuda.compile_ahead([*sources, sources[0]])
         assert begun.wait(60)
-        cuda.cuda_kernel("ordering.cu", "order_ties", "-DNUMBER=2")
+        cuda.cuda_kernel("ordering.cu", "order_ties", ("-DNUMBER=2",))
         assert compiled == []
         threading.Timer(0.1, go.set).start()
-        kernel = cuda.cuda_kernel("ordering.cu", "gather_edges", "-DNUMBER=0")
+        kernel = cuda.cuda_kernel("ordering.cu", "gather_edges", ("-DNUMBER=0",))
         assert kernel.options == ("--std=c++17", "-DNUMBER=0")
         assert compiled[0] == "-DNUMBER=0"
-        cuda.cuda_kernel("ordering.cu", "gather_edges", "-DNUMBER=2")
+        cuda.cuda_kernel("ordering.cu", "gather_edges", ("-DNUMBER=2",))
         cuda.compile_ahead(sources)  # they are there
         wait(cuda._ahead.values())
         assert compiled == ["-DNUMBER=0", "-DNUMBER=1"]
@@ -114,7 +114,7 @@ def test_names_are_defined_in_the_text(watch):
     """CuPy compiles an empty program for every set of options, in each process."""
     with fake_gpu():
         given = watch(sys.modules["cupy"], "RawModule", lambda result, **how: how)
-        kernel = cuda.cuda_kernel("ordering.cu", "order_ties", "-arch=sm_90a", "-DVALUE=unsigned char", "-DNUMBER=1")
+        kernel = cuda.cuda_kernel("ordering.cu", "order_ties", ("-arch=sm_90a", "-DVALUE=unsigned char", "-DNUMBER=1"))
     (how,) = given
     assert how["options"] == ("--std=c++17", "-arch=sm_90a")
     assert how["code"] == "#define VALUE unsigned char\n#define NUMBER 1\n" + cuda.cuda_source("ordering.cu")

@@ -86,7 +86,7 @@ def test_rerank_among_more_rows(name, d):
     candidates = cpu.new_candidates(rows.size, k, each)
     candidates.ids[:] = np.stack([rng.permutation(n)[:each] for _ in rows])
     candidates.count[:] = rng.integers(0, each + 2, rows.size)
-    cpu.rerank(ExactPoints(values, values, metric), rows, candidates, None, upper, top, places=rows)
+    cpu.rerank(ExactPoints(values, values, metric), rows, candidates, None, upper, top, positions=rows)
     distances = np.full((n, n), np.inf)
     for i, ids, count in zip(rows, candidates.ids, candidates.count, strict=True):
         distances[i, ids[:count]] = cpu.distances_between(values, np.full(1, i, np.int32), ids[:count], metric)

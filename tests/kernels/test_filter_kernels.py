@@ -212,7 +212,7 @@ def kept_and_wanted(filter_, exact, rng, n):
     bound[::40] = np.inf
     group = np.arange(n, dtype=np.int32) // 2
     groups = cupy.asarray(group[some]), cupy.asarray(group)
-    task = SearchTask(some, n // 12 + 1, *groups, per_group_minimum=True)
+    task = SearchTask(some, n // 12 + 1, *groups, only_minima=True)
     order = filter_.first_order()
     filter_.arrange(order)
     band = slice(256, n)

@@ -80,10 +80,10 @@ def strided(keys):
 
 def test_sorted_keys():
     """In the order of float32, equal ones by their places."""
-    from rapids_slink.neighbors.filter.fused.filter import numbers_and_places, sorted_keys
+    from rapids_slink.neighbors.filter.fused.filter import numbers_and_positions, sorted_keys
 
     values = np.array([3.0, np.inf, -1.5, 1e300, 0, 3, -2])
-    numbers, places = numbers_and_places(to_host(sorted_keys(resolve("cuda").asarray(values))))
+    numbers, places = numbers_and_positions(to_host(sorted_keys(resolve("cuda").asarray(values))))
     assert numbers.tolist() == [-2, -1.5, 0, 3, 3, np.inf, np.inf]
     assert places.tolist() == [6, 2, 4, 0, 5, 1, 3]
 
@@ -166,13 +166,13 @@ def test_int8_loses_no_pair(d, kind):
     bound[::50] = np.inf
     rows, component = filter_.query(cupy.asarray(some)), rng.integers(0, 2, n).astype(np.int32)
     groups = cupy.asarray(component[some]), cupy.asarray(component)
-    for band, per_group_minimum in ((slice(0, n), False), (slice(256, 400), True)):
-        task = SearchTask(some, n // 12 + 1, *groups, per_group_minimum=per_group_minimum)
+    for band, only_minima in ((slice(0, n), False), (slice(256, 400), True)):
+        task = SearchTask(some, n // 12 + 1, *groups, only_minima=only_minima)
         kept = filter_.candidates(rows, band, cupy.asarray(bound), filter_.tested_groups(groups, task), task)
         inside = np.isin(np.arange(n), to_host(order[band]))
         for i, (ids, count) in enumerate(zip(to_host(order[kept.ids % n]), to_host(kept.count), strict=True)):
             found = ids[:count]
-            wanted = inside & ((component != component[some[i]]) if per_group_minimum else True)
+            wanted = inside & ((component != component[some[i]]) if only_minima else True)
             assert np.unique(found).size == found.size
             assert wanted[found].all()
             assert np.isin(np.flatnonzero(wanted & (distances[i] <= bound[i])), found).all()

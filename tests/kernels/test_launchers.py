@@ -36,7 +36,7 @@ def test_parameters_are_found(tmp_path):
     code += "const VALUE* __restrict__ x, long long n,\n  unsigned long long *y, const Search search, float z) {}"
     (tmp_path / "f.cu").write_text(code)
     pointer = "".join(code for code in np.typecodes["AllInteger"] if np.dtype(code).itemsize == 8)
-    kinds = parameters(str(tmp_path / "f.cu"), "f", "-DVALUE=double", "-arch=sm_90a")
+    kinds = parameters(str(tmp_path / "f.cu"), "f", ("-DVALUE=double", "-arch=sm_90a"))
     assert kinds == ("d", np.int64, pointer, np.void, np.float32)
 
 
@@ -101,7 +101,7 @@ def tasks(n):
     yield SearchTask(rows, 5, rows, rows, upper=bounds)
     yield SearchTask(rows, 5, rows, rows, part_lists=parts)
     yield SearchTask(rows, 5, rows, rows, bounds_by_lists=lambda ids, weights: bounds)
-    yield SearchTask(rows[: n // 2], 1, rows % 7, rows % 7, upper=bounds[: n // 2], per_group_minimum=True)
+    yield SearchTask(rows[: n // 2], 1, rows % 7, rows % 7, upper=bounds[: n // 2], only_minima=True)
     yield SearchTask(rows, 5, rows, rows, core=xp.array(np.random.default_rng(0).random(n)))
 
 

@@ -21,10 +21,10 @@ from rapids_slink.runtime.memory import DeviceMemoryError
 
 
 @pytest.mark.parametrize("failing", range(3))
-@pytest.mark.parametrize("per_group_minimum", [False, True])
-def test_rows_whose_candidates_overflow_are_searched_again(failing, per_group_minimum, monkeypatch, prescribe, watch):
+@pytest.mark.parametrize("only_minima", [False, True])
+def test_rows_whose_candidates_overflow_are_searched_again(failing, only_minima, monkeypatch, prescribe, watch):
     """The first passes get buffers that are too small. Whichever pass proves a row, its list is right."""
-    engine, n, k = CPU, 1200, 1 if per_group_minimum else 5
+    engine, n, k = CPU, 1200, 1 if only_minima else 5
     X = np.random.default_rng(failing).normal(size=(n, 20))
     row_bytes = brute_force.chunk_row_bytes(n, 20, k, engine)
     prescribe(cores=2, chunk_bytes=2 * brute_force.MIN_ROWS * row_bytes)  # so that few rows are many chunks
@@ -42,9 +42,9 @@ def test_rows_whose_candidates_overflow_are_searched_again(failing, per_group_mi
     monkeypatch.setattr(kernels, "new_candidates", cramped)
     report, rows = Report(), engine.xp.arange(n, dtype="int32")
     search = BruteForceSearch(engine.asarray(X), engine, report)
-    if per_group_minimum:
+    if only_minima:
         group = (rows % 7).astype("int32")
-        found = search.find(SearchTask(rows, 1, group, group, per_group_minimum=True))
+        found = search.find(SearchTask(rows, 1, group, group, only_minima=True))
         distances = squared_distances(X)
         distances[to_host(group)[:, None] == to_host(group)] = np.inf
         best = [to_host(found.weights)[g::7].min() for g in range(7)]
@@ -125,7 +125,7 @@ def test_queries_that_fp16_does_not_tell_apart_are_in_tiles(points, d, dtype, pr
     assert counts["rows_redone"] > n / 10
     assert counts["rows_scanned_exactly"] < n / 5
     group = (rows % 7).astype("int32")
-    found = search.find(SearchTask(rows, 1, group, group, per_group_minimum=True))
+    found = search.find(SearchTask(rows, 1, group, group, only_minima=True))
     distances[to_host(group)[:, None] == to_host(group)] = np.inf
     assert [to_host(found.weights)[g::7].min() for g in range(7)] == [distances[g::7].min() for g in range(7)]
     assert_unlisted_are_above(found, distances)

@@ -10,7 +10,7 @@ from spanning_trees import NAMES, by_appearance, edges, random_graph
 
 import rapids_slink
 from rapids_slink import DeviceMemoryError, Scaled, fit, fit_graph
-from rapids_slink.graph import Marks, join_unless_marked
+from rapids_slink.graph import Marks, merge_unless_marked
 from rapids_slink.points.output import on_device, on_host
 
 
@@ -81,7 +81,7 @@ def test_larger_graphs(kind):
         marks = Marks.of_pairs(*constraint.T)
     else:
         marks = Marks.of_sources(np.nan_to_num(constraint, nan=-1).astype(int))
-    found, count = join_unless_marked(*np.ascontiguousarray(ends.T), n, marks)
+    found, count = merge_unless_marked(*np.ascontiguousarray(ends.T), n, marks)
     taken, _, refused = brute_force(n, ends.tolist(), **of_oracle)
     assert (found.tolist(), count) == (taken, refused)
 

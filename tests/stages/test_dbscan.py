@@ -466,7 +466,7 @@ def test_joined_pairs(m, engine):
     rng, n = np.random.default_rng(m), 1000
     src, dst = rng.integers(0, n, (2, m)).astype(np.int32)
     parent = engine.xp.arange(n, dtype="int32")
-    kernels(engine).join_pairs(parent, engine.asarray(src), engine.asarray(dst))
+    kernels(engine).unite_pairs(parent, engine.asarray(src), engine.asarray(dst))
     root = to_host(parent)
     for _ in range(n.bit_length()):
         root = root[root]

@@ -111,7 +111,7 @@ def check(name, n, d, kind, k=3):
     some, group = rng.permutation(n)[: n // 2 + 1].astype(np.int32), (np.arange(n) // 5).astype(np.int32)
     apart = np.where(group[some, None] == group, np.inf, distances[some])
     upper, groups = cupy.asarray(np.sort(apart, axis=1)[:, n // 2]), cupy.asarray(group)
-    assert_nearest(search, SearchTask(cupy.asarray(some), 1, groups, groups, upper, per_group_minimum=True), apart)
+    assert_nearest(search, SearchTask(cupy.asarray(some), 1, groups, groups, upper, only_minima=True), apart)
 
 
 @pytest.mark.parametrize("kind", KINDS)

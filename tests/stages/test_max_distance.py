@@ -15,7 +15,7 @@ from rapids_slink.points.output import on_device
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, to_host
 from rapids_slink.settings import Settings
-from rapids_slink.spanning_tree import Look, Problem, lists
+from rapids_slink.spanning_tree import Problem, TreeInput, lists
 
 
 def rows_of(frame):
@@ -209,4 +209,4 @@ def test_the_values_choose_blocks():
     n, noise = 3 * 2**16, np.random.default_rng(0).normal(size=(3 * 2**16, 80))
     problem = Problem(Settings(get_metric("euclidean"), "cpu", max_distance=0.5), CPU, n, 80, 4)
     for X, is_served in ((around_topics(n, 80, topic=2000), True), (noise, False)):
-        assert (lists.prepare_blocks(Look(problem, X.astype("float32"), Report())) is not None) == is_served
+        assert (lists.prepare_blocks(TreeInput(problem, X.astype("float32"), Report())) is not None) == is_served

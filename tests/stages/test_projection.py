@@ -157,7 +157,7 @@ def test_images_in_parts(block, parts, watch, set_constants):
     order = cupy.arange(1500, dtype="int32")[::-1].copy()
     expected = encoding.encode(values, order, 1536)
     calls = watch(encoding, "_launch")
-    set_constants(encodings, BLOCK=block, MAX_PARTS=5)
+    set_constants(encodings, BLOCK_VALUES=block, MAX_PARTS=5)
     found = encoding.encode(values, order, 1536)
     assert len(calls) <= parts
     for name in ("y", "half_norm", "error"):

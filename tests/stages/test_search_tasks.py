@@ -78,7 +78,7 @@ def test_least_pair_of_each_group(make_search, name, groups):
     group, distances = grouped(X, rng, groups)
     bound = np.where(np.arange(groups) % 3 == 0, np.inf, rng.choice(distances[np.isfinite(distances)], groups))
     rows, on_groups, upper = (engine.asarray(a) for a in (np.arange(n, dtype=np.int32), group, bound[group]))
-    found = make_search(X).find(SearchTask(rows, 1, on_groups, on_groups, upper, per_group_minimum=True))
+    found = make_search(X).find(SearchTask(rows, 1, on_groups, on_groups, upper, only_minima=True))
     ids, weights = to_host(found.ids)[:, 0], to_host(found.weights)[:, 0]
 
     hit = np.flatnonzero(ids >= 0)
@@ -135,10 +135,10 @@ def test_no_rows_and_nobody_outside(make_search, n):
     xp = make_search.engine.xp
     search, one = make_search(np.random.default_rng(0).normal(size=(n, 8))), xp.zeros(n, "int32")
     for least_only in (False, True):
-        none = search.find(SearchTask(xp.empty(0, "int32"), 1, one, one, xp.empty(0), per_group_minimum=least_only))
+        none = search.find(SearchTask(xp.empty(0, "int32"), 1, one, one, xp.empty(0), only_minima=least_only))
         assert (none.ids.shape, none.weights.shape, none.upper.shape) == ((0, 1), (0, 1), (0,))
         rows = xp.arange(n, dtype="int32")
-        found = search.find(SearchTask(rows, 1, one, one, xp.full(n, xp.inf), per_group_minimum=least_only))
+        found = search.find(SearchTask(rows, 1, one, one, xp.full(n, xp.inf), only_minima=least_only))
         assert (to_host(found.ids) == -1).all()
         assert np.isinf(to_host(found.weights)).all()
 
@@ -147,7 +147,7 @@ SIZES = [(2, 40, 4), (2, 900, 9), (12, 900, 2), (10, 3000, 1000), (3, 3000, 1000
 
 
 @pytest.mark.parametrize(
-    ("make_search", "size", "per_group_minimum", "bounded"),
+    ("make_search", "size", "only_minima", "bounded"),
     searches(
         *combinations(
             SIZES, (False, True), (False, True),
@@ -159,7 +159,7 @@ SIZES = [(2, 40, 4), (2, 900, 9), (12, 900, 2), (10, 3000, 1000), (3, 3000, 1000
         features=lambda size, *_: size[0], in_turn=True,
     ),
 )  # fmt: skip
-def test_search_with_cores(make_search, size, per_group_minimum, bounded):
+def test_search_with_cores(make_search, size, only_minima, bounded):
     """Against all pairs: any cores, groups, bounds; ties between weights and between ids."""
     d, n, side = size
     rng, engine = np.random.default_rng(n + d), make_search.engine
@@ -169,14 +169,14 @@ def test_search_with_cores(make_search, size, per_group_minimum, bounded):
     group = rng.integers(0, 7, n).astype(np.int32)
     rows = rng.permutation(n)[: n // 2].astype(np.int32)
     upper = np.quantile(distances, rng.uniform(0, 0.05, 7))[group[rows]] if bounded else np.full(rows.size, np.inf)
-    k = 1 if per_group_minimum else 3
+    k = 1 if only_minima else 3
     outside = np.where(group[rows, None] == group, np.inf, mutual_reachability(distances, core)[rows])
     expected = ids, weights = least(np.where(outside <= upper[:, None], outside, np.inf), k)
     given = [engine.asarray(array) for array in (rows, group, upper, core)]
     found = make_search(X).find(
-        SearchTask(given[0], k, given[1], given[1], given[2], per_group_minimum=per_group_minimum, core=given[3])
+        SearchTask(given[0], k, given[1], given[1], given[2], only_minima=only_minima, core=given[3])
     )
-    if not per_group_minimum:
+    if not only_minima:
         assert_lists(found, expected)
         return
     assert_unlisted_are_above(found, outside)
@@ -215,9 +215,9 @@ def test_groups_may_change_in_place_between_tasks(engine):
         search = BruteForceSearch(X, engine, report)
         for other in before:
             group[...] = other
-            search.find(SearchTask(rows, 1, group, group, per_group_minimum=True))
+            search.find(SearchTask(rows, 1, group, group, only_minima=True))
         report.clear()
         group[...] = engine.asarray(label)
-        found = search.find(SearchTask(rows, 1, group, group, per_group_minimum=True))
+        found = search.find(SearchTask(rows, 1, group, group, only_minima=True))
         redone.append((report["connect"]["rows_redone"], to_host(found.ids).tolist()))
     assert redone[0] == redone[1]

@@ -464,7 +464,7 @@ def start_rerank(box, blocks=1):
     """Launch a kernel that reads the space of a box, with as many blocks and no arrays."""
     source, name = "neighbors/exact/rerank.cu", "rerank"
     options = metric_of("euclidean", box=box).of_columns(None, 1).cuda_options
-    kinds = parameters(source, name, *options)
+    kinds = parameters(source, name, options)
     nothing = [None if type(kind) is str else c_struct(0) if kind is np.void else 0 for kind in kinds]
     launch_blocks(source, name, (blocks,), 32, *nothing, options=options)
 

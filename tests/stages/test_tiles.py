@@ -173,10 +173,10 @@ def test_kernel_of_orders(n, engine):
     leaf = rng.permutation(leaf).astype(np.int32)
     breaks[begins[1::3]] = 1
     given = engine.asarray(leaf), engine.asarray(breaks if engine.is_gpu else breaks > 0)
-    order, place_of, at = kernels(engine).order_by_leaf(*given)
+    order, position_of, at = kernels(engine).order_by_leaf(*given)
     expected = np.argsort(leaf, kind="stable")
     np.testing.assert_array_equal(to_host(order), expected)
-    np.testing.assert_array_equal(to_host(place_of)[expected], np.arange(n))
+    np.testing.assert_array_equal(to_host(position_of)[expected], np.arange(n))
     first = np.concatenate(([True], np.diff(leaf[expected]) > 0))
     np.testing.assert_array_equal(at, [i for i in np.flatnonzero(first) if i == 0 or breaks[leaf[expected[i]]]])
 
@@ -393,11 +393,11 @@ def test_kernel_of_bounds(metric, d, k, scale, with_core, dtype, engine):
 def test_kernel_of_neighbours_in_the_order(n, width, engine):
     rng = np.random.default_rng(n)
     in_order, ids = rng.permutation(n).astype(np.int32), rng.integers(0, n, 2 * n).astype(np.int32)
-    place_of, group = np.argsort(in_order).astype(np.int32), rng.integers(0, 3, n).astype(np.int32)
+    position_of, group = np.argsort(in_order).astype(np.int32), rng.integers(0, 3, n).astype(np.int32)
     groups = engine.asarray(group[ids]), engine.asarray(group)
-    near = kernels(engine).near_in_order(*map(engine.asarray, (ids, place_of, in_order)), width, groups)
+    near = kernels(engine).near_in_order(*map(engine.asarray, (ids, position_of, in_order)), width, groups)
     for row, listed, count in zip(ids, to_host(near.ids), to_host(near.count), strict=True):
-        first = min(max(place_of[row] - width // 2, 0), n - width)
+        first = min(max(position_of[row] - width // 2, 0), n - width)
         expected = in_order[first : first + width]
         if not engine.is_gpu:  # a GPU's `rerank` leaves out those of the row's group
             expected = expected[group[expected] != group[row]]
@@ -637,7 +637,7 @@ def test_twice_the_digits_of_a_cpu_tell_nearly_equal_distances_apart(watch):
     X = np.column_stack((1e-2 * rng.random(n), np.eye(40)[label]))
     passed = watch(kernels(CPU), "append", lambda result, *given: int(result.count.sum()) * given[-1])
     report = Report()
-    task = SearchTask(np.arange(n, dtype=np.int32), 1, label, label, per_group_minimum=True)
+    task = SearchTask(np.arange(n, dtype=np.int32), 1, label, label, only_minima=True)
     found = search_of(X, CPU, report).find(task)
     distances = squared_distances(X)
     distances[label[:, None] == label] = np.inf
@@ -654,7 +654,7 @@ def test_lengths_leave_tiles_out_on_a_cpu(watch):
     label = rng.integers(0, d, n).astype(np.int32)
     X, report = np.eye(d)[label] + 1e-3 * rng.normal(size=(n, d)), Report()
     formed = watch(kernels(CPU), "_append", lambda result, product, tiles_of_block, *_: tiles_of_block.size)
-    task = SearchTask(np.arange(n, dtype=np.int32), 1, label, label, per_group_minimum=True)
+    task = SearchTask(np.arange(n, dtype=np.int32), 1, label, label, only_minima=True)
     found = search_of(X, CPU, report).find(task).weights[:, 0]
     assert report["connect"]["rows_redone"] < n / 10
     assert sum(formed) < report["connect"]["tile_pairs_formed"] / 4
@@ -673,7 +673,7 @@ def test_cells_are_taken_in_turn_if_memory_is_short(room, d, engine, monkeypatch
     group = np.random.default_rng(4).integers(0, 9, 2500).astype(np.int32)
     distances[group[:, None] == group] = np.inf
     on_device = engine.asarray(group)
-    task = SearchTask(engine.xp.arange(2500, dtype="int32"), 1, on_device, on_device, per_group_minimum=True)
+    task = SearchTask(engine.xp.arange(2500, dtype="int32"), 1, on_device, on_device, only_minima=True)
     found = to_host(search.find(task).weights)[:, 0]
     for one in range(9):
         assert found[group == one].min() == distances[group == one].min()
@@ -688,7 +688,7 @@ def test_least_distances_of_clusters_need_few_pairs_of_tiles(size, most_pairs, m
         X += np.repeat(scale * rng.normal(size=(n // of, 60)), of, axis=0)
     shuffled, cluster = rng.permutation(n), np.arange(n, dtype="int32") // size
     group = engine.asarray(cluster[shuffled])
-    task = SearchTask(engine.xp.arange(n, dtype="int32"), 1, group, group, per_group_minimum=True)
+    task = SearchTask(engine.xp.arange(n, dtype="int32"), 1, group, group, only_minima=True)
     found = to_host(search_of(X[shuffled], engine, report).find(task).weights)[:, 0]
     assert report["connect"]["tile_pairs_formed"] < most_pairs * report["connect"]["tile_pairs"]
     most = 0.5 if engine.is_gpu else most_redone  # a launch's rows do not see the minima that it finds
@@ -743,7 +743,7 @@ def test_queries_are_in_tiles(points, m, n, engine):
     groups = rows % 5, xp.arange(n, dtype="int32") % 7
     distances[to_host(groups[0])[:, None] == to_host(groups[1])] = np.inf
     assert_lists(search.find(SearchTask(rows, k, *groups)), least(distances, k))
-    found = to_host(search.find(SearchTask(rows, 1, *groups, per_group_minimum=True)).weights)
+    found = to_host(search.find(SearchTask(rows, 1, *groups, only_minima=True)).weights)
     assert [found[g::5].min() for g in range(5)] == [distances[g::5].min() for g in range(5)]
 
 

@@ -90,7 +90,7 @@ def box_search():
     among, rows = bvh.BoxSearch(points(n, 3), cuda(), Report()), ids(n)
     for k in (1, 8, 16, 17, 300, bvh.MAX_LIST):
         among.find(SearchTask(rows[:1000], k, rows, rows))
-    among.find(SearchTask(rows, 1, rows, rows.copy(), per_group_minimum=True))
+    among.find(SearchTask(rows, 1, rows, rows.copy(), only_minima=True))
 
 
 def box_tree():
@@ -328,7 +328,7 @@ def friends_of_rows():
     metric = get_metric("euclidean")
     boxes = tree_cuda.make_boxes(points(300, 3), metric)
     tree_cuda.write_friends(boxes, 1.0, metric, ids(300))
-    tree_cuda.join_others(boxes, ids(300), 1.0, ids(300))
+    tree_cuda.unite_others(boxes, ids(300), 1.0, ids(300))
     totals = [cuda().xp.zeros(300) for _ in range(3)]
     tree_cuda.reduce_near_points(boxes, 1.0, metric, None, totals[0], 5.0)
     tree_cuda.reduce_near_points(boxes, 1.0, metric, totals[1], totals[2], None)
@@ -394,7 +394,7 @@ def searched_forest():
     xp, n = cuda().xp, 300
     forest = Forest.of_components(ids(n), (xp.zeros(n), xp.zeros(n, "int64")), cuda())
     tree_cuda.connected_components(points(n, 5, "int32"))
-    tree_cuda.join_pairs(ids(n), ids(9), ids(9))
+    tree_cuda.unite_pairs(ids(n), ids(9), ids(9))
     tree_cuda.rows_to_search(forest)
     tree_cuda.record_search(forest, ids(9), SearchResult(points(9, 1, "int32"), points(9, 1, "float64"), xp.zeros(9)))
 

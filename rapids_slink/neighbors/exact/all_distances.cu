@@ -1,4 +1,4 @@
-// All surrogate distances between some rows and all points, by tiles in shared memory.
+// This kernel computes all surrogate distances between some rows and all points, by tiles in shared memory.
 #include "neighbors/exact/formulas.cuh"
 
 #ifndef VALUE
@@ -6,7 +6,7 @@
 #endif
 constexpr int TILE = 32, STEP = 8, THREADS = TILE * STEP;  // a block makes TILE x TILE distances, each thread TILE / STEP
 
-// out[i, j] = the distance of (rows[i], j). `rows` may be null, for all queries in turn.
+// Sets out[i, j] to the distance of (rows[i], j). If `rows` is null, the rows are all queries in turn.
 extern "C" __global__ void __launch_bounds__(THREADS) all_distances(
     const VALUE* __restrict__ queries, const VALUE* __restrict__ points, int d, const int* __restrict__ rows, int n_rows,
     int n_points, double* __restrict__ out) {

@@ -3,7 +3,7 @@
 // A warp copies 32 candidates' features into shared memory, a few hundred bytes of each at a time, and each lane sums its
 // own candidate. With bytes for values, which only squared_euclidean has, all sums are integers below 2^32 and the order does
 // not matter: d is below 2^16 then, and a multiple of 16.
-typedef unsigned char byte;  // for integers from 0 to 255
+typedef unsigned char byte;  // it holds integers from 0 to 255
 
 #include "neighbors/exact/formulas.cuh"
 #include "neighbors/exact/top_k.cuh"
@@ -14,8 +14,8 @@ typedef unsigned char byte;  // for integers from 0 to 255
 #define VALUE float
 #endif
 
-constexpr int THREADS = 2 * WARP;      // of a block at most, in the kernels that give each row a warp,
-constexpr int BLOCKS = 16;             // and resident blocks: more warps hide the latency of memory
+constexpr int THREADS = 2 * WARP;      // the most threads of a block, in the kernels that give each row a warp
+constexpr int BLOCKS = 16;             // resident blocks: more warps hide the latency of memory
 constexpr int FEW_FEATURES = 8;        // up to here a lane reads its candidate directly
 constexpr int SEGMENT = 128;           // bytes of a candidate that are copied at a time
 
@@ -35,8 +35,8 @@ __device__ __forceinline__ void wait_for_copies() {
     __syncwarp();
 }
 
-// A warp's shared memory for features: `width` of the row as float64, and of each lane's candidate, `pitch` bytes from one to
-// the next, which is an odd multiple of 16 so that no two lanes of a quarter warp share a bank.
+// This is a warp's shared memory for features: `width` of the row as float64, and those of each lane's candidate, `pitch` bytes from
+// one to the next. `pitch` is an odd multiple of 16, so that no two lanes of a quarter warp share a bank.
 struct Features {
     double* row;
     char* tile;
@@ -52,7 +52,7 @@ struct Features {
     }
     template <int BYTES>
     __device__ void load_by(const VALUE* __restrict__ values, int d, int id, int start, int n) {
-        constexpr int LANES = SEGMENT / BYTES;  // that copy a candidate's
+        constexpr int LANES = SEGMENT / BYTES;  // these lanes copy a candidate's
         int lane = threadIdx.x % WARP, piece = lane % LANES * BYTES, bytes = n * (int)sizeof(VALUE);
 #pragma unroll 8
         for (int first = 0; first < WARP; first += WARP / LANES) {
@@ -63,7 +63,7 @@ struct Features {
     }
 };
 
-// The surrogate distance of (x, values[id]) for each lane's id; lanes with id < 0 take part, and their result is meaningless.
+// Returns the surrogate distance of (x, values[id]) for each lane's id; lanes with id < 0 take part, and their result is meaningless.
 __device__ double exact_distance(const VALUE* __restrict__ x, const VALUE* __restrict__ values, int d, int id, Features features) {
     int lane = threadIdx.x % WARP, last = FORMULA::summed(d);
     const VALUE* y = values + (size_t)max(id, 0) * d;
@@ -106,13 +106,13 @@ __device__ double exact_distance(const VALUE* __restrict__ x, const VALUE* __res
     return sum.value(x, y, d);
 }
 
-// A list of k entries in `size`, and the shape of a `Features`.
+// A layout has a list of k entries with room for `size`, and the shape of a `Features`.
 struct WarpLayout {
     int k, size, width, pitch, alignment;
 };
 
-// A warp's part of the block's shared memory: `width` features of its row, the candidates' tile, then the list's weights and
-// ids, with room for those that wait.
+// Returns the list in a warp's part of the block's shared memory. The part has `width` features of the warp's row, the candidates' tile,
+// and then the list's weights and ids, with room for those that wait.
 __device__ TopK divide_shared_memory(char* shared, const WarpLayout& layout, Features& features) {
     int width = layout.width, pitch = layout.pitch, entries = layout.size + waiting_room(layout.size);
     size_t bytes = ((size_t)width * 8 + WARP * pitch + (size_t)entries * 12 + 15) / 16 * 16;

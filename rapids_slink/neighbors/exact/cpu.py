@@ -85,17 +85,17 @@ def rerank(
     upper: Array,
     top: TopLists,
     core: Array = None,
-    places: Array = None,
+    positions: Array = None,
 ) -> None:
-    """Merge the candidates of m queries, `rows`, with surrogate distances of at most `upper` into their lists.
+    """Insert the candidates of m queries, `rows`, with surrogate distances of at most `upper` into their lists.
 
     `upper`, (m,) float64, is tightened to the last entries of the lists that are full, and ``top.overflowed`` is set
     for rows that lost candidates. `groups` is not used: the filter has left out candidates of the row's exclusion id.
-    `core` is that of a `SearchTask`. Bounds and lists may be those of more rows, in which `places` are the queries'.
+    `core` is that of a `SearchTask`. Bounds and lists may be those of more rows, in which `positions` are the queries'.
     """
-    places = np.arange(rows.size, dtype=np.int32) if places is None else places
+    positions = np.arange(rows.size, dtype=np.int32) if positions is None else positions
     _rerank(
-        exact.metric.cpu_formula, read_only(exact.queries), read_only(exact.points), rows, places, candidates.ids,
+        exact.metric.cpu_formula, read_only(exact.queries), read_only(exact.points), rows, positions, candidates.ids,
         candidates.count, NO_CORE if core is None else core, upper, top.ids, top.weights, top.overflowed, new_tile(1),
     )  # fmt: skip
 
@@ -141,7 +141,7 @@ def _lists_by_sorting(
 def scan_each_pair(
     points: Array, metric: Metric, top: TopLists, upper: Array, progress: Progress | None = None
 ) -> None:
-    """Merge the others with surrogate distances of at most `upper`, which is tightened, into each point's empty list.
+    """Insert the others with surrogate distances of at most `upper`, which is tightened, into each point's empty list.
 
     Each distance is computed once, for both its points. Blocks of points meet in rounds. In a round a block has one
     partner, so one thread writes a list.
@@ -340,8 +340,8 @@ def hash_rows(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
     return hashes
 
 
-def equal_rows(values: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-    """Return which rows are equal; None if more than `most` are distinct, or if many others have a row's hash.
+def equal_rows(values: np.ndarray, max_distinct: int) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    """Return which rows are equal; None if more than `max_distinct` are distinct, or if many others have a row's hash.
 
     The result is the first row of each distinct one, (m,) int32, ascending; which of these each row equals, (n,) int32;
     and how many rows equal each, (m,) int64.
@@ -352,7 +352,7 @@ def equal_rows(values: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray, n
     has_signs, values = values.dtype.kind == "f", read_only(values)
     in_bits = values.view(f"uint{8 * values.itemsize}")
     factors = np.random.default_rng(0).integers(2**63, 2**64, values.shape[1], np.uint64) | np.uint64(1)
-    m = _number_rows(values, in_bits, has_signs, factors, 64 - bits, most, table, first, number, count)
+    m = _number_rows(values, in_bits, has_signs, factors, 64 - bits, max_distinct, table, first, number, count)
     return None if m < 0 else (first[:m].copy(), number, count[:m].copy())
 
 
@@ -362,10 +362,10 @@ def take_rows(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 
 @njit(nogil=True, cache=True)
-def _number_rows(values, bits, has_signs, factors, shift, most, table, first, number, count):
+def _number_rows(values, bits, has_signs, factors, shift, max_distinct, table, first, number, count):
     """Write what `equal_rows` returns, by a table of -1 with 2^(64 - shift) entries; return m, or -1 for None.
 
-    A row's place is by its hash, as in `hash_rows`, or behind that.
+    A row's slot is by its hash, as in `hash_rows`, or behind that.
     """
     m, last, negative_zero = 0, table.size - 1, np.uint64(has_signs) << np.uint64(8 * bits.itemsize - 1)
     for i in range(number.size):
@@ -378,7 +378,7 @@ def _number_rows(values, bits, has_signs, factors, shift, most, table, first, nu
         for _ in range(MOST_PROBES):
             r = table[at]
             if r < 0:
-                if m == most:
+                if m == max_distinct:
                     return -1
                 table[at] = r = m
                 first[m] = i
@@ -469,38 +469,38 @@ def fill_rows(formula, values, ids, begin, end, tile, matrix):
 
 @njit(nogil=True, cache=True)
 def _rerank(
-    formula, queries, points, rows, places, candidate, count, core, upper, ids, weights, overflowed, tile
+    formula, queries, points, rows, positions, candidate, count, core, upper, ids, weights, overflowed, tile
 ):  # fmt: skip
-    """Merge candidates into their rows' lists, as `rerank` says; those of many rows are weighed together."""
+    """Insert candidates into their rows' lists, as `rerank` says; those of many rows are weighed together."""
     capacity, size = candidate.shape[1], 0
-    near, own, place = np.empty(POINTS, np.int32), np.empty(POINTS, np.int32), np.empty(POINTS, np.int32)
+    near, own, position = np.empty(POINTS, np.int32), np.empty(POINTS, np.int32), np.empty(POINTS, np.int32)
     distance = np.empty(POINTS)
     for i in range(rows.size):
         for c in range(min(count[i], capacity)):
-            if candidate[i, c] >= 0 and not core_above(core, candidate[i, c], upper[places[i]]):
-                near[size], own[size], place[size], size = candidate[i, c], rows[i], places[i], size + 1
+            if candidate[i, c] >= 0 and not core_above(core, candidate[i, c], upper[positions[i]]):
+                near[size], own[size], position[size], size = candidate[i, c], rows[i], positions[i], size + 1
             if size == POINTS:
                 _insert_each(
-                    formula, queries, points, core, upper, ids, weights, own, near, place, size, distance, tile
+                    formula, queries, points, core, upper, ids, weights, own, near, position, size, distance, tile
                 )
                 size = 0
-        overflowed[places[i]] |= count[i] > capacity
-    _insert_each(formula, queries, points, core, upper, ids, weights, own, near, place, size, distance, tile)
+        overflowed[positions[i]] |= count[i] > capacity
+    _insert_each(formula, queries, points, core, upper, ids, weights, own, near, position, size, distance, tile)
 
 
 @njit(nogil=True, cache=True)
-def _insert_each(formula, queries, points, core, upper, ids, weights, own, near, place, size, distance, tile):
-    """Weigh pairs, and insert them into the lists `place` of their rows."""
+def _insert_each(formula, queries, points, core, upper, ids, weights, own, near, position, size, distance, tile):
+    """Weigh pairs, and insert them into the lists `position` of their rows."""
     weigh_each(formula, queries, own[:size], points, near[:size], tile, distance)
     for e in range(size):
-        if distance[e] <= upper[place[e]]:
+        if distance[e] <= upper[position[e]]:
             weight = reachability(distance[e], core, own[e], near[e])
-            insert_within(upper, ids, weights, place[e], near[e], weight)
+            insert_within(upper, ids, weights, position[e], near[e], weight)
 
 
 @njit(nogil=True, cache=True)
 def _scan(formula, queries, points, rows, row_group, point_group, core, upper, ids, weights, stride, tile):
-    """Insert every point of another group into the lists of `rows`, as `scan` says.
+    """Insert every point of another exclusion id into the lists of `rows`, as `scan` says.
 
     Points are visited in a low-discrepancy order, so that lists are nearly final early, however points are ordered.
     """

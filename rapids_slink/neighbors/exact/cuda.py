@@ -22,7 +22,7 @@ from rapids_slink.runtime.cuda import (
 )
 from rapids_slink.runtime.device import Array
 
-MAX_LIST = 2000  # with features and what waits to be merged into it, this fits into shared memory on every GPU
+MAX_LIST = 2000  # with its features and waiting entries such a list fits into every GPU's shared memory
 
 ROWS = "neighbors/rows.cu"
 RERANK, PAIR_DISTANCES, LISTS, REACHABILITY, ALL_DISTANCES = (
@@ -68,35 +68,30 @@ def rerank(
     core: Array = None,
     *,
     more_than: int = 0,
-    known: Any = None,
+    square_bound: Any = None,
 ) -> None:
-    """Merge the candidates of some rows into their lists; see `exact.cpu.rerank`.
+    """Insert the candidates of some rows into their lists; see `exact.cpu.rerank`.
 
-    `groups` are the rows' and the points', if there are any: candidates of a row's own group are passed over. Rows
-    with at most `more_than` candidates are left as they are; the buffers of the others are emptied. If a `SquareBound`
-    is `known`, upper bounds take the place of the candidates' weights.
+    `groups` are the rows' and the points', if there are any: candidates of a row's exclusion id are passed over. Rows
+    with at most `more_than` candidates are left as they are; the buffers of the others are emptied. With a
+    `square_bound`, a `SquareBound`, upper bounds take the place of the candidates' weights.
     """
-    m = rows.size
-    row_group, point_group = groups or (None, None)
-    rows_a_warp = WARP if more_than else SEVERAL if m >= MANY_ROWS else 1
-    offers = (
-        candidates.ids, candidates.count, more_than, rows_a_warp, candidates.capacity, candidates.order, row_group,
-        point_group, core, upper,
+    rows_a_warp = WARP if more_than else SEVERAL if rows.size >= MANY_ROWS else 1
+    _launch_rerank(
+        exact, rows, candidates, groups, upper, top, core, rows_a_warp=rows_a_warp, more_than=more_than,
+        square_bound=square_bound,
     )  # fmt: skip
-    _merge(exact, rows, 1, rows_a_warp, offers, top, known)
 
 
 def scan(exact: ExactPoints, rows: Array, groups: Groups, upper: Array, k: int, core: Array = None) -> TopLists:
-    """Return the lists of rows with every point of another group as a candidate; see `exact.cpu.scan`."""
+    """Return the lists of rows with every point of another exclusion id as a candidate; see `exact.cpu.scan`."""
     m, n = rows.size, exact.points.shape[0]
     if k > MAX_LIST:
         distance = _distances_between(exact.queries, exact.points, exact.metric, rows)
         return lists_by_sorting(distance, rows, groups, upper, k, core)
     parts = int(max(1, min(8192 // max(m, 1), n // (WARP * k), 256)))
     part_lists = empty_lists(m * parts, k)
-    row_group, point_group = groups
-    offers = None, None, 0, 1, -(-n // parts), None, row_group, point_group, core, upper
-    _merge(exact, rows, parts, 1, offers, part_lists)
+    _launch_rerank(exact, rows, None, groups, upper, part_lists, core, parts=parts)
     top = empty_lists(m, k)
     candidates = Candidates(part_lists.ids.reshape(m, parts * k), cp.full(m, parts * k, cp.int32))
     rerank(exact, rows, candidates, None, upper.copy(), top, core)
@@ -107,19 +102,38 @@ def scan(exact: ExactPoints, rows: Array, groups: Groups, upper: Array, k: int, 
 NO_BOUND = c_struct(*[0.0] * 5)
 
 
-def _merge(
-    exact: ExactPoints, rows: Array, parts: int, rows_a_warp: int, offers: tuple, top: TopLists, known: Any = None
+def _launch_rerank(
+    exact: ExactPoints,
+    rows: Array,
+    candidates: Candidates | None,
+    groups: Groups | None,
+    upper: Array,
+    top: TopLists,
+    core: Array,
+    *,
+    parts: int = 1,
+    rows_a_warp: int = 1,
+    more_than: int = 0,
+    square_bound: Any = None,
 ) -> None:
-    """Start `rerank` of the rows, each with `parts` lists, of these `offers`; a warp has `rows_a_warp` lists."""
+    """Start `rerank` of the rows' candidates, or of all points, dealt out to `parts` lists of each row.
+
+    A warp has `rows_a_warp` lists.
+    """
     queries, points = exact.queries, exact.points
     itemsize, (n, d), (lists, k) = points.dtype.itemsize, points.shape, top.ids.shape
+    ids, count, order, capacity = None, None, None, -(-n // parts)
+    if candidates is not None:
+        ids, count, order, capacity = candidates.ids, candidates.count, candidates.order, candidates.capacity
+    row_group, point_group = groups or (None, None)
     features, options = d, _options(points, exact.metric)
-    if known is not None:
+    if square_bound is not None:
         features, options = 0, (value_option(points.dtype), "-DMEASURED=1")
     layout, warps, bytes_a_warp = _warp_scratch(k, features, itemsize, alignment(points))
     launch_blocks(
         RERANK, "rerank", (-(-lists // (warps * rows_a_warp)),), warps * WARP, queries, points, d, rows, lists, parts,
-        n, *offers, layout, NO_BOUND if known is None else known, top.ids, top.weights, top.overflowed, options=options,
+        n, ids, count, more_than, rows_a_warp, capacity, order, row_group, point_group, core, upper, layout,
+        NO_BOUND if square_bound is None else square_bound, top.ids, top.weights, top.overflowed, options=options,
         shared_memory=warps * bytes_a_warp,
     )  # fmt: skip
 
@@ -172,7 +186,7 @@ def put_lists(into: Any, rows: Array, bound: Array, top: TopLists) -> None:
 
 
 def scatter_min(least: Array, group: Array, weights: Array) -> None:
-    """Lower each group's least weight to the first weights of its rows' lists; see `exact.cpu.scatter_min`.
+    """Lower each exclusion id's least weight to the first weights of its rows' lists; see `exact.cpu.scatter_min`.
 
     CuPy's own scattered minimum was found too low in float64.
     """
@@ -181,12 +195,12 @@ def scatter_min(least: Array, group: Array, weights: Array) -> None:
 
 
 def gather_min(bound: Array, least: Array, group: Array) -> None:
-    """Lower each row's bound to its group's least weight; see `exact.cpu.gather_min`."""
+    """Lower each row's bound to its exclusion id's least weight; see `exact.cpu.gather_min`."""
     launch(LISTS, "gather_min", bound.size, bound.size, group, least, bound)
 
 
 def drop_above_bound(ids: Array, weights: Array, upper: Array) -> None:
-    """Empty the entries above the bound that a task of minima per group reached; see `exact.cpu.drop_above_bound`."""
+    """Empty the entries above the bound that a task of minima alone reached; see `exact.cpu.drop_above_bound`."""
     m, k = ids.shape
     launch(LISTS, "drop_above_bound", m * k, m, k, upper, ids, weights)
 
@@ -254,29 +268,29 @@ def hash_rows(values: Array, rows: Array) -> Array:
     return hashes
 
 
-def equal_rows(values: Array, most: int) -> tuple[Array, Array, Array] | None:
-    """Return which rows are equal, unless more than `most` are distinct; see `exact.cpu.equal_rows`."""
+def equal_rows(values: Array, max_distinct: int) -> tuple[Array, Array, Array] | None:
+    """Return which rows are equal, unless more than `max_distinct` are distinct; see `exact.cpu.equal_rows`."""
     (n, d), options = values.shape, (value_option(values.dtype),)
     bits = 1 + max(1, n - 1).bit_length()
-    table, place, listed = cp.zeros(1 << bits, cp.uint32), cp.empty(n, cp.int32), cp.zeros(2, cp.int32)
-    launch(ROWS, "enter_rows", n * WARP, values, n, d, 64 - bits, table, place, listed[:1], options=options)
+    table, slot, listed = cp.zeros(1 << bits, cp.uint32), cp.empty(n, cp.int32), cp.zeros(2, cp.int32)
+    launch(ROWS, "enter_rows", n * WARP, values, n, d, 64 - bits, table, slot, listed[:1], options=options)
     first = cp.empty(n, cp.int32)
-    launch(ROWS, "list_first", n, n, table, place, first, listed[1:], options=options)
+    launch(ROWS, "list_first", n, n, table, slot, first, listed[1:], options=options)
     crowded, m = listed.tolist()
-    if crowded or m > most:
+    if crowded or m > max_distinct:
         return None
     first, count = first[:m], cp.zeros(m, cp.int64)
     first.sort()
-    launch(ROWS, "number_rows", n, n, m, first, table, place, count, options=options)
-    return first, place, count
+    launch(ROWS, "number_rows", n, n, m, first, table, slot, count, options=options)
+    return first, slot, count  # the kernel has put the number of each row in place of its slot
 
 
 def take_rows(values: Array, rows: Array) -> Array:
     """Return some rows, int32, side by side."""
     m, d = rows.size, values.shape[1]
-    taken = cp.empty((m, d), values.dtype)
-    launch(ROWS, "take_rows", m * d, values, d, rows, m, taken, options=(value_option(values.dtype),))
-    return taken
+    out = cp.empty((m, d), values.dtype)
+    launch(ROWS, "take_rows", m * d, values, d, rows, m, out, options=(value_option(values.dtype),))
+    return out
 
 
 def all_distances(values: Array, metric: Metric) -> Array:
@@ -294,7 +308,7 @@ def _distances_between(queries: Array, points: Array, metric: Metric, rows: Arra
 
 
 def lists_by_sorting(distance: Array, rows: Array, groups: Groups, upper: Array, k: int, core: Array) -> TopLists:
-    """Return the k least of each row's distances to all points of other groups.
+    """Return the k least of each row's distances to all points of other exclusion ids.
 
     The array `distance` may be overwritten.
     """
@@ -327,9 +341,9 @@ def _nearest_few(distance: Array, k: int) -> tuple[Array, Array] | None:
     if shortest < k or longest > n // 2:
         return None
     row, column = cp.nonzero(near)
-    place = cp.arange(row.size) - (cp.cumsum(count) - count)[row]
+    position = cp.arange(row.size) - (cp.cumsum(count) - count)[row]
     ids, distances = cp.zeros((m, longest), cp.int32), cp.full((m, longest), cp.inf)
-    ids[row, place], distances[row, place] = column, distance[row, column]
+    ids[row, position], distances[row, position] = column, distance[row, column]
     return ids, distances
 
 

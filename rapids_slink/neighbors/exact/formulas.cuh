@@ -1,8 +1,9 @@
-// The surrogate distance of two rows, that of formulas.py operation by operation: float64, features in order, no fused
-// multiply-add. FORMULA names the struct; `minkowski` also takes HALVES (twice the exponent, an integer) or EXPONENT.
+// These formulas compute the surrogate distance of two rows as formulas.py does, operation by operation: in float64, feature by
+// feature, without fused multiply-add. FORMULA names the struct; `minkowski` also takes HALVES (twice the exponent, an integer) or
+// EXPONENT.
 //
-// A struct sums `summed(d)` of the d columns of two rows, one after the other; `value` turns the sum into the distance.
-// Those that boxes bound take gaps too: `add_gap(x - y)` is `add(x, y)`, and `of_gaps` a lower bound.
+// A struct sums `summed(d)` of the d columns of two rows, one after the other; `value` turns the sum into the distance. Formulas
+// that boxes bound take gaps too: `add_gap(x - y)` does what `add(x, y)` does, and `of_gaps` returns a lower bound.
 #pragma once
 
 #ifndef FORMULA
@@ -12,8 +13,8 @@
 #define COLUMNS 1
 #endif
 
-// What the launcher writes, for `periodic` and `scaled`: of each column the length after which it repeats, the scale of the group
-// that ends with it, 0 where a group goes on, and the float32 below the length.
+// The launcher writes this for `periodic` and `scaled`. Each column has the length after which it repeats, the scale of the group of
+// columns that ends with it, or 0 where a group goes on, and the float32 below the length.
 struct Space {
     double period[COLUMNS], scale[COLUMNS];
     float below[COLUMNS];
@@ -41,7 +42,7 @@ __device__ __forceinline__ double times(double a, double b) { return __dmul_rn(a
 
 constexpr double OVERFLOW_VALUE = 1.7976931348623157e308;  // stands for values beyond float64's range
 
-// The sum of the columns' terms, or the largest.
+// Sums the columns' terms, or takes the largest.
 struct sum_of_terms {
     double total = 0;
     static __device__ int summed(int d) { return d; }
@@ -64,11 +65,11 @@ struct chebyshev : sum_of_terms {
     __device__ void add(double x, double y) { add_gap(minus(x, y)); }
 };
 
-// The distance of a group of columns from the sum of its terms.
+// Returns the distance of a group of columns from the sum of its terms.
 __device__ __forceinline__ double group_distance(const squared_euclidean& sum) { return __dsqrt_rn(sum.total); }
 __device__ __forceinline__ double group_distance(const sum_of_terms& sum) { return sum.total; }
 
-// The largest of the distances of groups of columns, each divided by its scale. A group's columns follow each other.
+// Takes the largest of the distances of groups of columns, each divided by its scale. A group's columns follow each other.
 template <class Sum> struct scaled : sum_of_terms {
     Sum group;
     int column = 0;
@@ -79,7 +80,7 @@ template <class Sum> struct scaled : sum_of_terms {
     }
 };
 
-// For columns that repeat: a difference is that of the nearest images.
+// Serves columns that repeat: a difference is that of the nearest images.
 template <class Sum> struct periodic : Sum {
     int at = 0;
     __device__ void add(double x, double y) {
@@ -88,7 +89,7 @@ template <class Sum> struct periodic : Sum {
     }
 };
 
-// What is lost to rounding in a + b and in a * b (Dekker).
+// These return what is lost to rounding in a + b and in a * b (Dekker).
 __device__ __forceinline__ double lost_by_plus(double a, double b, double total) {
     double other = minus(total, a);
     return plus(minus(a, minus(total, other)), minus(b, other));
@@ -101,7 +102,7 @@ __device__ __forceinline__ double lost_by_times(double a, double b, double produ
     return plus(plus(most, times(a_low, b_high)), times(a_low, b_low));
 }
 
-// formulas.py: general_power.
+// Returns what `general_power` of formulas.py returns.
 __device__ double general_power(double t, double p) {
     constexpr double LN2_HIGH = 0x1.62e42fefa3800p-1, LN2_LOW = 0x1.ef35793c76730p-45;
     if (t == 0 || t == 1 || t > OVERFLOW_VALUE) return t;
@@ -201,7 +202,7 @@ struct inner_product {
     template <class X, class Y> __device__ double value(X x, Y y, int d) const { return -dot(x, y, d); }
 };
 
-// For rows that are followed by their norms: d - 1 features.
+// Serves rows of d - 1 features that are followed by their norms.
 struct cosine : inner_product {
     static __device__ int summed(int d) { return inner_product::summed(d - 1); }
     template <class X, class Y> __device__ double value(X x, Y y, int d) const {
@@ -250,10 +251,10 @@ struct present_hamming {
     template <class X, class Y> __device__ double value(X, Y, int) const { return of(0, 0, 0); }
 };
 
-// For rows that are followed by the number of features that they have: d - 1 features.
+// Serves rows of d - 1 features that are followed by the number of features that they have.
 struct hiercc : present_hamming {
     static __device__ int summed(int d) { return d - 1; }
-    // By the numbers of features that are present in either, and of all.
+    // Returns the distance by the numbers of features that are present in either row, and of all features.
     __device__ double of(double own, double others, double features) const {
         double differing = differ, shared = common, enough = minus(fmax(own, others), times(0.05, features));
         if (!common) return features;
@@ -265,7 +266,7 @@ struct hiercc : present_hamming {
     }
 };
 
-// For rows of zeros and ones: d - 1 words, and the number of ones. A formula of the features is one of the counts, which are exact.
+// Serves rows of zeros and ones: d - 1 words, and the number of ones. A formula of the features is one of the counts, which are exact.
 struct bit_counts {
     int common = 0;
     static __device__ int summed(int d) { return d - 1; }
@@ -300,7 +301,7 @@ struct bit_containment : bit_counts {
     template <class X, class Y> __device__ double value(X x, Y y, int d) const { return of(x[d - 1], y[d - 1]); }
 };
 
-// The surrogate distance of two rows of d columns, by one thread. A row is a pointer, or anything else with an operator [].
+// Returns the surrogate distance of two rows of d columns, by one thread. A row is a pointer, or anything else with an operator [].
 template <class X, class Y> __device__ __forceinline__ double surrogate_distance(X x, Y y, int d) {
     FORMULA sum;
     int n = FORMULA::summed(d);
@@ -308,7 +309,7 @@ template <class X, class Y> __device__ __forceinline__ double surrogate_distance
     return sum.value(x, y, d);
 }
 
-// The mutual reachability of two points: the chebyshev of their value and their cores.
+// Returns the mutual reachability of two points: the largest of their value and their core distances.
 __device__ __forceinline__ double reachability(double value, double core, double other_core) {
     double larger = core < other_core ? other_core : core;
     return value < larger ? larger : value;

@@ -31,7 +31,7 @@ ROWS, POINTS, FEATURES = 64, 256, 64
 LANES = 8  # points are padded to a multiple of this
 PAIRS = 8  # pairs whose sums are formed together
 MAX_PRODUCT = 8  # powers below are products of at most three factors
-ALLOWED_MISSING = 0.05  # of the features, in "hiercc"
+ALLOWED_MISSING = 0.05  # "hiercc" allows that this share of the features is missing
 
 #: For functions that only kernels call. A division by zero is no error, but gives a value that is not selected.
 _kernel = njit(nogil=True, error_model="numpy", no_cpython_wrapper=True)

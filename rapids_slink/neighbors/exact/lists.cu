@@ -8,7 +8,7 @@ extern "C" __global__ void stride_points(long long n, long long stride, int* __r
     if (i < n) order[i] = i * stride % n;
 }
 
-// n lists of k entries, all empty.
+// Makes n lists of k entries empty.
 extern "C" __global__ void clear_lists(
     long long n, int k, int* __restrict__ ids, double* __restrict__ weights, bool* __restrict__ overflowed) {
     long long i = thread_index();
@@ -16,7 +16,7 @@ extern "C" __global__ void clear_lists(
     if (i < n) overflowed[i] = false;
 }
 
-// Where flags are set, in no order.
+// Lists the positions of the flags that are set, in no order.
 extern "C" __global__ void list_set(long long n, const bool* __restrict__ flag, int* __restrict__ position, int* count) {
     long long i = thread_index();
     bool set = i < n && flag[i];
@@ -24,7 +24,7 @@ extern "C" __global__ void list_set(long long n, const bool* __restrict__ flag, 
     if (set) position[slot] = i;
 }
 
-// Where bounds are infinite, in no order.
+// Lists the positions of the bounds that are infinite, in no order.
 extern "C" __global__ void list_unbounded(long long n, const double* __restrict__ bound, int* __restrict__ position, int* count) {
     long long i = thread_index();
     bool unbounded = i < n && bound[i] == 1.0 / 0.0;
@@ -50,15 +50,15 @@ extern "C" __global__ void put_lists(
     if (i % k == 0) upper[row] = bound[i / k], all_overflowed[row] = overflowed[i / k];
 }
 
-// least[group[i]] = min(itself, the first of the k weights of row i). The first read is the multiprocessor's own: it may be stale, as in
-// `atomic_min`, and spares the one address that many rows look at.
+// Lowers least[group[i]] to the first of the k weights of row i. The first read is from the multiprocessor's own cache: it may be stale,
+// as in `atomic_min`, and it spares the one address that many rows read.
 extern "C" __global__ void scatter_min(
     long long n, const int* __restrict__ group, const double* __restrict__ weights, int k, double* least) {
     long long i = thread_index();
     if (i < n && weights[i * k] < least[group[i]]) atomic_min(least + group[i], weights[i * k]);
 }
 
-// bound[i] = min(itself, least[group[i]]).
+// Lowers bound[i] to least[group[i]].
 extern "C" __global__ void gather_min(
     long long n, const int* __restrict__ group, const double* __restrict__ least, double* bound) {
     long long i = thread_index();

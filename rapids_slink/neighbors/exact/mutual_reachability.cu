@@ -3,7 +3,7 @@
 #include "ordering.cuh"
 #include "runtime/include/threads.cuh"
 
-// The last entry of each of n lists of k, and the weight of its entry `at`.
+// Writes the last entry of each of n lists of k, and the weight of its entry `at`.
 extern "C" __global__ void read_lists(
     long long n, int k, int at, const int* __restrict__ ids, const double* __restrict__ weights, int* __restrict__ last,
     double* __restrict__ last_weight, double* __restrict__ weight) {

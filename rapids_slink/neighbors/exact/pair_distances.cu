@@ -1,7 +1,8 @@
 // Surrogate distances of pairs of points.
 #include "neighbors/exact/candidates.cuh"
 
-// The surrogate distances of pairs of rows of `values`, a lane each: the warp copies both rows' features into shared memory.
+// Writes the surrogate distances of pairs of rows of `values`. A lane takes a pair, and the warp copies both rows' features into
+// shared memory.
 extern "C" __global__ void __launch_bounds__(THREADS) pair_distances(
     const VALUE* __restrict__ values, int d, long long n, const int* __restrict__ src, const int* __restrict__ dst,
     const WarpLayout layout, double* __restrict__ out) {

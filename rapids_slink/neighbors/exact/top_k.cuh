@@ -1,10 +1,10 @@
-// The least k entries that a warp is offered, sorted by weight and id.
+// A warp keeps the least k entries that it is offered, sorted by weight and id.
 #pragma once
 #include "ordering.cuh"
 #include "runtime/include/threads.cuh"
 
-// One step of a bitonic sort by a warp: of each two entries `stride` apart the lesser comes first, or last in blocks of `block`
-// entries of which every other one is sorted the other way.
+// Makes one step of a bitonic sort by a warp: of each two entries `stride` apart the lesser comes first. Entries are in blocks of
+// `block`, and in every other block the lesser comes last.
 __device__ __forceinline__ void exchange_entries(double* w, int* id, int size, int block, int stride, bool descending) {
     __syncwarp();
     for (int t = threadIdx.x % WARP; t < size / 2; t += WARP) {
@@ -17,11 +17,11 @@ __device__ __forceinline__ void exchange_entries(double* w, int* id, int size, i
     }
 }
 
-// The most entries that wait to be merged into a list of `size`.
+// Returns the most entries that wait to be inserted into a list of `size`.
 __device__ __forceinline__ int waiting_room(int size) { return max(2 * WARP, size / 2); }
 
-// A warp's sorted list of k entries. Up to 32 are in registers, one a lane. A longer one is in shared memory: `size` entries, a
-// power of two, and after them the waiting room.
+// This is a warp's sorted list of k entries. Up to 32 are in registers, one a lane. A longer list is in shared memory: it has `size`
+// entries, a power of two, and after them the waiting room.
 struct TopK {
     double* w;
     int* id;
@@ -49,21 +49,21 @@ struct TopK {
     }
     __device__ double last_weight() const { return few() ? __shfl_sync(ALL_LANES, own_w, k - 1) : w[k - 1]; }
     __device__ int last_id() const { return few() ? __shfl_sync(ALL_LANES, own_id, k - 1) : id[k - 1]; }
-    // An entry a lane, if it is wanted; all lanes must call.
+    // Offers each lane's entry, if it is wanted. All lanes must call.
     __device__ void offer(double weight, int candidate, bool wanted) {
         bool comes_before = before(weight, candidate, last_weight(), last_id());  // asked by all lanes
         wanted = wanted && comes_before;
         unsigned votes = __ballot_sync(ALL_LANES, wanted);
         if (!votes) return;
-        if (few()) return merge(wanted ? weight : 1.0 / 0.0, wanted ? candidate : EMPTY_ID);
+        if (few()) return insert(wanted ? weight : 1.0 / 0.0, wanted ? candidate : EMPTY_ID);
         int slot = size + waiting + __popc(votes & ((1u << threadIdx.x % WARP) - 1));
         if (wanted) w[slot] = weight, id[slot] = candidate;
         waiting += __popc(votes);
         __syncwarp();
         if (waiting + WARP > waiting_room(size)) finish();
     }
-    // Merges one entry a lane into a list of 32: the entries are sorted downwards, and the lesser of each two stay and are sorted.
-    __device__ void merge(double weight, int candidate) {
+    // Inserts one entry a lane into a list of 32: the entries are sorted downwards, and the lesser of each two stay and are sorted.
+    __device__ void insert(double weight, int candidate) {
         int lane = threadIdx.x % WARP;
 #pragma unroll
         for (int block = 2; block <= WARP; block *= 2)
@@ -74,7 +74,7 @@ struct TopK {
 #pragma unroll
         for (int offset = WARP / 2; offset; offset /= 2) exchange(own_w, own_id, offset, (lane & offset) == 0);
     }
-    // Merges what waits, in the same way: if fewer entries wait than the list has, its end alone is compared.
+    // Inserts what waits, in the same way: if fewer entries wait than the list has, its end alone is compared.
     __device__ void finish() {
         if (!waiting) return;
         int lane = threadIdx.x % WARP, used = 2;

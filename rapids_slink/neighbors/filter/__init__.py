@@ -74,7 +74,7 @@ from rapids_slink.metrics import EPSILON, EUCLIDEAN, Metric
 from rapids_slink.neighbors.exact import Candidates, ExactPoints, Groups, same_candidates
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.rows import product_form
-from rapids_slink.neighbors.task import BLOCK, SearchTask, equal_slices, inverse
+from rapids_slink.neighbors.task import BLOCK_VALUES, SearchTask, equal_slices, inverse
 from rapids_slink.runtime.device import Array, Device, half, share_true, to_host
 
 #: The kernels of a device, in `cpu` or `cuda`.
@@ -147,14 +147,14 @@ class QuantizedPoints:
         return QuantizedPoints(self.y[rows], half_norm, self.error[rows], ids, longer)
 
 
-FLOAT32_EPSILON = 2.0**-23  # its spacing above 1
-SMALLEST_NORMAL = 2.0**-126  # of float32
-SLACK = 8  # in units of float32's spacing
+FLOAT32_EPSILON = 2.0**-23  # float32's spacing above 1
+SMALLEST_NORMAL = 2.0**-126  # float32's smallest normal number
+SLACK = 8  # what is added for roundings, in units of float32's spacing
 #: 1 over √2, rounded up for the test.
 ROUND_UP = 0.5**0.5 * (1 + SLACK * FLOAT32_EPSILON)
 #: Its square is above what a sum of products may lose to underflow in float32; it is negligible against |y|.
 TINY = 1e-15
-#: Above what half a squared distance may lose to underflow in float32.
+#: It is above what half a squared distance may lose to underflow in float32.
 ABSOLUTE_SLACK = 2.0**-19
 #: With more, the error of a sum may be as large as the sum, and the filter proves nothing.
 MAX_FEATURES = 2**20
@@ -198,7 +198,8 @@ class UpperBound(NamedTuple):
     absolute_slack: float
     #: √2 over the scale: errors are divided by √2, and half a squared distance is what is known
     inverse_scale: float
-    more: float  # and the next two: `Metric.surrogate_bound_terms`
+    #: `more`, `factor` and `error`: those of `Metric.surrogate_bound_terms`
+    more: float
     factor: float
     error: float
 
@@ -368,8 +369,8 @@ class PrincipalAxes:
 
 
 def sample_stride(n: int, d: int, rows: int) -> int:
-    """Return how far apart the rows of a sample are, of n rows with up to `BLOCK` values in all."""
-    return max(1, n // min(rows, max(1, BLOCK // d)))
+    """Return how far apart the rows of a sample are, of n rows with up to `BLOCK_VALUES` values in all."""
+    return max(1, n // min(rows, max(1, BLOCK_VALUES // d)))
 
 
 def choose_filter(

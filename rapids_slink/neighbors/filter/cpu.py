@@ -26,7 +26,7 @@ from rapids_slink.neighbors.filter import (
     shrink_factor,
 )
 from rapids_slink.neighbors.task import (
-    BLOCK,
+    BLOCK_VALUES,
     SearchState,
     SearchTask,
     equal_slices,
@@ -100,7 +100,7 @@ class BlasFilter(ProductFilter):
                 append_candidates(product(rows, points), rows, points, radius, groups, into, self.check, back)
         for points, _, candidates in sides:
             self.exact_kernels.rerank(
-                exact, points.ids, candidates, None, reached.upper, reached.top, places=points.ids
+                exact, points.ids, candidates, None, reached.upper, reached.top, positions=points.ids
             )
 
     def search_each_pair(
@@ -171,7 +171,7 @@ class ProjectedFilter(BlasFilter):
             if first:
                 longer[rows] = parts[-1].y
 
-        for_each_chunk(self.device, put, row_blocks(n, values.shape[1], BLOCK // workers(self.device)))
+        for_each_chunk(self.device, put, row_blocks(n, values.shape[1], BLOCK_VALUES // workers(self.device)))
         return QuantizedPoints(y, half_norm, error, ids, longer)
 
 
@@ -257,7 +257,7 @@ class Check(NamedTuple):
     queries: np.ndarray  # (m, d) and (n, d), in the metric's product form
     points: np.ndarray
     unit: float  # the distance that a radius of 1 stands for
-    stretch: float  # by what factor a sum of squares and the squared distance differ at most
+    stretch: float  # a sum of squares and the squared distance differ by this factor at most
     tiny: float  # what underflow may take from a sum besides
 
 
@@ -271,7 +271,7 @@ def append_candidates(
     check: Check | None = None,
     back: Any = None,
 ) -> None:
-    """Append to each row's candidates the points that pass the test of `filter` and are in another group.
+    """Append to each row's candidates the points that pass the test of `filter` and have another exclusion id.
 
     `product` is that of the rows and points, (m, n), and `radius` holds the rows' `filter.filter_radius`. `groups` are
     the exclusion ids of the rows, (m,), and of all points by id, int32. `back` is a pair: the points' own radii, (n,),

@@ -1,18 +1,18 @@
-// The direct filter: sums of float32 terms of every row with every point of a tile, and the test of them as cuda.py has
-// it. Only the pairs that pass are written. FORMULA names what is summed; of `minkowski`, HALVES is twice the
+// This is the direct filter: it sums float32 terms of every row with every point of a tile, and tests the sums as cuda.py says.
+// Only the pairs that pass are written. FORMULA names what is summed; of `minkowski`, HALVES is twice the
 // exponent.
 //
-// The tests' slack covers any order of the sums, fused multiply-add, and zeros in position of subnormal numbers.
+// The tests' slack covers any order of the sums, fused multiply-add, and zeros in place of subnormal numbers.
 #ifndef FORMULA
 #define FORMULA manhattan
 #define HALVES 2
 #endif
 
-constexpr int THREADS = 256, SIDE = 16;            // of a block, and along either side of its tile
+constexpr int THREADS = 256, SIDE = 16;            // a block has these threads, SIDE along either side of its tile
 constexpr int ADJACENT = 4, EACH = 2 * ADJACENT;   // rows, and points, that a thread reads at once, and that it has
 constexpr int TILE = SIDE * EACH, STEP = 8;        // rows, and points, of a block, and features in shared memory at a time
 
-// t to the HALVES / 2.
+// Returns t to the power HALVES / 2.
 __device__ __forceinline__ float power(float t) {
     float result = HALVES % 2 ? sqrtf(t) : 1;
 #pragma unroll
@@ -58,7 +58,7 @@ struct inner_product : threshold {
     __device__ bool near(float radius, float error, float point_error) const { return sum <= radius + error * point_error; }
 };
 
-// Appends ids[j] to row i's candidates for every pair that passes and whose groups differ; `count` goes on past `capacity`,
+// Appends ids[j] to row i's candidates for every pair that passes and whose exclusion ids differ; `count` goes on past `capacity`,
 // which shows that a row lost candidates. Zeros beyond the last feature add nothing to any sum.
 extern "C" __global__ void __launch_bounds__(THREADS) append_candidates(
     const float* __restrict__ y, int rows, const float* __restrict__ point_y, int points, int d,

@@ -26,7 +26,7 @@ extern "C" __global__ void seed_bounds(
             float half = point_half_norm[j] - row[j];
             if (half < least) least = half, best = j;
         }
-        if (best >= 0 && point_group[ids[best]] == group) {  // rare: search again, testing each point's group
+        if (best >= 0 && point_group[ids[best]] == group) {  // this is rare: search again, and test each point's exclusion id
             least = infinite, best = -1;
             for (int j = bucket; j < points; j += BUCKETS) {
                 float half = point_half_norm[j] - row[j];

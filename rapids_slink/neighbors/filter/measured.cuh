@@ -1,10 +1,10 @@
-// Distances in float32, by all lanes of a warp, and what surrogate distances are at most by these.
+// All lanes of a warp compute distances in float32, and what surrogate distances are at most by these.
 #pragma once
 #include "runtime/include/threads.cuh"
 
 constexpr int MEASURING = 8, AT_ONCE = WARP / MEASURING;  // lanes that measure a distance, and distances that a warp does at a time
 
-// What a surrogate distance is at most by the squared distance times `unit`, a power of two: `Metric.surrogate_bound_terms`.
+// Bounds a surrogate distance by the squared distance times `unit`, a power of two: see `Metric.surrogate_bound_terms`.
 struct SquareBound {
     double unit, inverse, more, factor, error;
     __device__ double of(double square) const {
@@ -13,11 +13,11 @@ struct SquareBound {
     }
 };
 
-// The squares of the distances times `unit` of a row and the candidates of all lanes: each lane's own, all of which
-// take part; of none for an id below 0. MEASURING lanes have some features of ROUNDS candidates, whose values are on their way at a time:
-// PIECE of each, of which a row is a multiple and by which it is aligned. A sum falls short of the true one by d / MEASURING + 6 + PIECE
-// roundings at most, of 2^-24 of itself: of a difference, which counts twice, of its square, of a lane's sum and the lanes'. Underflow
-// loses less than 2^-125 of each square.
+// Returns to each lane the square of the distance times `unit` between a row and the lane's candidate. All lanes take part, and an id
+// below 0 is of no candidate. MEASURING lanes have some features of ROUNDS candidates, whose values are read at the same time, PIECE of
+// each: a row is a multiple of PIECE features, and is aligned by as much. A sum falls short of the true one by at most
+// d / MEASURING + 6 + PIECE roundings of 2^-24 of itself: those of a difference, which count twice, of its square, of a lane's sum and
+// of the lanes' sum. Underflow loses less than 2^-125 of each square.
 template <int PIECE, class V>
 __device__ __forceinline__ float squares_in_float32(const V* x, const V* points, int d, V unit, int id) {
     constexpr int ROUNDS = WARP / AT_ONCE;
@@ -53,11 +53,11 @@ __device__ __forceinline__ float squares_in_float32(const V* x, const V* points,
 }
 static_assert(MEASURING * AT_ONCE == WARP && MEASURING == WARP / AT_ONCE, "a lane has the sum of a round");
 
-// What the squares are at most. Rows start at multiples of `alignment` bytes.
+// Returns what the squares are at most. Rows start at multiples of `alignment` bytes.
 template <class V>
 __device__ __forceinline__ double square_at_most(
-    const V* x, const V* points, int d, const SquareBound& known, int id, int alignment) {
-    V unit = known.unit;
+    const V* x, const V* points, int d, const SquareBound& square_bound, int id, int alignment) {
+    V unit = square_bound.unit;
     float own = alignment >= 2 * sizeof(V) ? squares_in_float32<2>(x, points, d, unit, id) : squares_in_float32<1>(x, points, d, unit, id);
     return (own + d * 0x1p-125) * (1 + (d / MEASURING + 9) * 0x1p-23);
 }

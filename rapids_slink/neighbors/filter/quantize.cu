@@ -1,4 +1,4 @@
-// Points rounded to fp16 (filter/__init__.py) and to int8 (fused/__init__.py), their centre, and the range of values.
+// These kernels round points to fp16 (filter/__init__.py) and to int8 (fused/__init__.py), and find their centre and the range of values.
 #include "neighbors/exact/formulas.cuh"
 #include "neighbors/filter/fp16.cuh"
 #include "neighbors/filter/fused/image.cuh"
@@ -10,14 +10,15 @@
 #endif
 
 constexpr int CHUNK = 8;                 // features of fp16 in 16 bytes
-constexpr int WORDS = 4;                 // in 16 bytes, each of four int8 features
+constexpr int WORDS = 4;                 // 16 bytes have these words, each of four int8 features
 
 union Chunk {
     uint4 bits;
     u16 half[CHUNK];
 };
 
-// The fp16 points, `lanes` of a warp a row: z = scale (x - centre) in float64, y its rounding, and what bounds the rounding. Rows `rows`
+// Writes the fp16 points, by `lanes` of a warp a row: y is the rounding of z = scale (x - centre) in float64. Writes what bounds the
+// rounding, too. Rows `rows`
 // of `values` (all in order if it is null, none where it is -1) go to rows 0.. of y, which have `chunks` times 8 features or, with
 // `atoms`, are an image for fused/pass.cuh, whose half norms are negated.
 // `half_shrink` is (1 - eta) / 2 with all slack, `round_up` and `tiny` are `ROUND_UP` and `TINY` of filter/__init__.py.
@@ -78,7 +79,7 @@ extern "C" __global__ void quantize(
     error[r] = real ? (float)(off * round_up + tiny) : 0;
 }
 
-// The Walsh-Hadamard transform of a warp's values, times the root of 32.
+// Returns the Walsh-Hadamard transform of a warp's values, times the root of 32.
 __device__ __forceinline__ float mixed(float value, int lane) {
 #pragma unroll
     for (int step = 1; step < WARP; step *= 2) {
@@ -88,8 +89,8 @@ __device__ __forceinline__ float mixed(float value, int lane) {
     return value;
 }
 
-// The int8 points of fused/__init__.py, one warp a row: z = M (x - centre) `scale`, y its rounding to bytes as an image, and what
-// bounds the rounding. M puts the `width` features, those after the d-th zero, into the order of a `shuffle`, a negative
+// Writes the int8 points of fused/__init__.py, by one warp a row: as an image y, the rounding to bytes of z = M (x - centre) `scale`,
+// and what bounds the rounding. M puts the `width` features, those after the d-th zero, into the order of a `shuffle`, a negative
 // number ~f for feature f with the other sign, transforms each 32 of them, and does so again with the second shuffle, if
 // `shuffles` are given. The transforms' factor is in `scale`; `rotation_error` is relative to z, and `lost` is what else it may
 // be off by. Values beyond a byte are cut off. Rows from m to `padded` are padding: zeros that pass no test. With `z_out` that
@@ -148,8 +149,8 @@ __device__ __forceinline__ void raise(double* most, double value) {
     if (threadIdx.x % WARP == 0) atomic_max(most, value);
 }
 
-// A robust centre of every `step`-th row: a block has 32 features and a warp for every 32nd of these rows, and takes the median of
-// the warps' means, on which a few outliers have no influence. 0 where it is not finite.
+// Writes a robust centre of every `step`-th row: a block has 32 features and a warp for every 32nd of these rows, and takes the median of
+// the warps' means, on which a few outliers have no influence. It is 0 where it would not be finite.
 extern "C" __global__ void __launch_bounds__(WARP * WARP) centre_of_rows(
     const VALUE* __restrict__ values, long long n, int d, long long step, double* __restrict__ centre) {
     __shared__ double means[WARP][WARP];
@@ -170,14 +171,15 @@ extern "C" __global__ void __launch_bounds__(WARP * WARP) centre_of_rows(
     if (before == count / 2) centre[f] = fabs(means[warp][lane]) <= OVERFLOW_VALUE ? means[warp][lane] : 0;
 }
 
-// Rows of n integers from 0 to 255 as bytes, filled up with zeros to `padded` features.
+// Writes rows of n integers from 0 to 255 as bytes, filled up with zeros to `padded` features.
 extern "C" __global__ void put_bytes(
     const VALUE* __restrict__ values, long long n, int d, int padded, unsigned char* __restrict__ bytes) {
     long long i = thread_index(), row = i / padded, f = i % padded;
     if (row < n) bytes[i] = f < d ? values[row * d + f] : 0;
 }
 
-// found, zero at first: the largest |x - centre|, the largest |x|, and 1 unless all values are integers from 0 to 255.
+// Raises the three numbers `found`, which are zero at first: to the largest |x - centre|, to the largest |x|, and to 1 unless all
+// values are integers from 0 to 255.
 extern "C" __global__ void value_range(
     const VALUE* __restrict__ values, long long n, int d, const double* __restrict__ centre, double* found) {
     long long warps = (long long)gridDim.x * (blockDim.x / WARP);

@@ -1,7 +1,7 @@
-// The filter's radius of a row; needs formulas.cuh.
+// This computes the filter's radius of a row; it needs formulas.cuh.
 #pragma once
 
-// filter.filter_radius of a row, operation by operation.
+// Computes what filter.filter_radius returns for a row, operation by operation.
 struct FilterRadius {
     double surrogate_error, stretch, factor, more, scale, round_up, tiny;
     // Metric.true_distance_bound.

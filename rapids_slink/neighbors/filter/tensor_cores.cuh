@@ -1,4 +1,4 @@
-// Matrices from shared memory, and products on tensor cores: of fp16 or, with INT8, of bytes or, with BITS, of bits.
+// These load matrices from shared memory, and form products on tensor cores: of fp16 or, with INT8, of bytes or, with BITS, of bits.
 #pragma once
 
 typedef unsigned int u32;
@@ -19,7 +19,7 @@ __device__ __forceinline__ void load_matrices(u32 (&to)[4], u32 from) {
 #else
 #define MMA_INTEGERS "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32"
 #endif
-// sum[0..3] = from[0..3] + 16 rows x 8 columns over 32 bytes of features.
+// Sets sum[0..3] to from[0..3] and the products of 16 rows and 8 columns over 32 bytes of features.
 __device__ __forceinline__ void mma_tile(sum_t* sum, const u32 (&a)[4], u32 b0, u32 b1, const sum_t (&from)[4]) {
 #if INT8 && __CUDA_ARCH__ >= 800
     asm(MMA_INTEGERS " {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%11,%12,%13};"

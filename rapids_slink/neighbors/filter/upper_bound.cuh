@@ -1,18 +1,19 @@
-// The converse of the test in filter/__init__.py: an upper bound of a surrogate distance by the filter's product; and the k-th least of these.
+// This is the converse of the test in filter/__init__.py: an upper bound of a surrogate distance by the filter's product, and the k-th
+// least of such bounds.
 #pragma once
 #include "runtime/include/threads.cuh"
 
-constexpr int KEY_TOLERANCE = 1 << 8;  // in spacings of float32: closer keys count as equal
+constexpr int KEY_TOLERANCE = 1 << 8;  // keys closer than this, in spacings of float32, count as equal
 
 struct UpperBound {
     double norm_slack, absolute_slack, inverse_scale, more, factor, error;
-    // The key that orders a row's pairs: the root of half the squared distance, which `half` may fall short of, plus the
+    // Returns the key that orders a row's pairs: the root of half the squared distance, which `half` may fall short of, plus the
     // other's error. Of its float32 roundings those of `half` are below 4 * 2^-24 of it, those of the norms are in
     // `norm_slack`, and root, sum and product stay below 2^-20. What underflow loses is negligible against `absolute_slack`.
     __device__ __forceinline__ float key(float half, float half_norm, float other_half_norm, float other_error) const {
         float norms = half_norm + other_half_norm;
         float square = half + fabsf(half) * 0x1p-22f + (float)norm_slack * norms + (float)absolute_slack, root;
-        asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(root) : "f"(fmaxf(square, 0)));  // off by 2^-23 of itself
+        asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(root) : "f"(fmaxf(square, 0)));  // it is off by 2^-23 of itself
         return (root + other_error) * (1 + 0x1p-20f);
     }
     __device__ __forceinline__ double surrogate(float key, float row_error) const {
@@ -21,7 +22,7 @@ struct UpperBound {
     }
 };
 
-// The least and the largest integer of a warp, and their sum: by one instruction where there is one.
+// These return the least and the largest integer of a warp, and the sum of all, by one instruction where there is one.
 #if __CUDA_ARCH__ >= 800
 __device__ __forceinline__ int warp_min(int x) { return __reduce_min_sync(ALL_LANES, x); }
 __device__ __forceinline__ int warp_sum(int x) { return __reduce_add_sync(ALL_LANES, x); }
@@ -33,8 +34,8 @@ __device__ __forceinline__ int warp_min(int x) {
 #endif
 __device__ __forceinline__ int warp_max(int x) { return ~warp_min(~x); }
 
-// The k-th least of a warp's n keys, N at most of every lane, or one of those that follow by less than `tolerance`; the largest
-// if there are fewer than k. Keys are below EMPTY_KEY, which fills up what is left of the lanes' arrays.
+// Returns the k-th least of a warp's n keys, of which a lane has N at most, or a key that follows it by less than `tolerance`; the
+// largest if there are fewer than k. Keys are below EMPTY_KEY, which fills up what is left of the lanes' arrays.
 constexpr int EMPTY_KEY = 0x7fffffff;
 template <int N> __device__ __forceinline__ int kth_least(const int (&key)[N], int n, int k, int tolerance) {
     constexpr int UNROLLED = N <= 32 ? N : 1;  // long loops would take many seconds to compile

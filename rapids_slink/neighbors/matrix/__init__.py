@@ -19,7 +19,7 @@ import numpy as np
 
 from rapids_slink.metrics import Metric, Rows
 from rapids_slink.neighbors.exact.cuda import MAX_LIST, list_entries, lists_by_sorting
-from rapids_slink.neighbors.task import BLOCK, Search, SearchResult, SearchTask, equal_slices
+from rapids_slink.neighbors.task import BLOCK_VALUES, Search, SearchResult, SearchTask, equal_slices
 from rapids_slink.runtime.cuda import (
     WARP,
     c_name,
@@ -116,7 +116,7 @@ def _lines_of_ranks(parts: list[Array], d: int, metric: Metric) -> list[Array]:
     ends, n = np.cumsum([0, *sizes]).tolist(), sum(sizes)
     lines = [_empty_lines(size, d, max(1, (n - 1).bit_length()), metric) for size in sizes]
     largest = 0
-    for columns in equal_slices(slice(0, d), max(WARP, BLOCK // n // WARP * WARP)):
+    for columns in equal_slices(slice(0, d), max(WARP, BLOCK_VALUES // n // WARP * WARP)):
         ranks, last = _ranks(cp.concatenate([values[:, columns] for values in parts]).T)
         largest = max(largest, last)
         for start, end, part_lines in zip(ends, ends[1:], lines, strict=False):
@@ -179,11 +179,11 @@ def fits(n: int, d: int, metric: Metric) -> bool:
 def estimate_matrix(n: int, d: int, metric: Metric) -> MemoryEstimate:
     """Estimate the bytes of `all_distances`."""
     matrix, planes = stored_type(metric, d).itemsize * n * n, _line_bytes(d, metric) * padded(n)
-    return MemoryEstimate(planes + max(matrix, RANKING_BYTES * max(32 * n, BLOCK) + planes))
+    return MemoryEstimate(planes + max(matrix, RANKING_BYTES * max(32 * n, BLOCK_VALUES) + planes))
 
 
 LEAST = "neighbors/matrix/least.cu"
-LEAST_WARPS = constant(LEAST, "THREADS") // WARP  # of a block of `least_of_rows`
+LEAST_WARPS = constant(LEAST, "THREADS") // WARP  # the fewest warps of a block of `least_of_rows`
 #: All distances are stored if they take at most this, and at most this share of what is free.
 MAX_MATRIX_BYTES, MATRIX_SHARE = 24 * 2**30, 1 / 2
 #: Bytes of the distances of some rows, where not all are stored.
@@ -205,14 +205,14 @@ class MatrixSearch(Search):
         self.queries, self.values = others[0] if others else self.points, None  # the planes take their place
         n, d = self.points.n, self.points.n_features
         self.fits, self.room = queries is None and fits(n, d, metric), min(PART_BYTES, free_bytes() * MATRIX_SHARE)
-        self.matrix: Any = None  # of all distances, once they are computed
+        self.matrix: Any = None  # all distances, once they are computed
 
     @staticmethod
     def estimate(n: int, m: int, d: int, k: int, itemsize: int, device: Device, metric: Metric) -> MemoryEstimate:
         """Estimate the bytes of a search among n points of d features for the k neighbours of m points or queries."""
         line = _line_bytes(d, metric)
         planes, lists = line * (padded(n) + (padded(m) if m != n else 0)), m * (12 * k + 8)
-        ranking = RANKING_BYTES * max(32 * max(n, m), BLOCK) + planes
+        ranking = RANKING_BYTES * max(32 * max(n, m), BLOCK_VALUES) + planes
         itemsize = stored_type(metric, d).itemsize
         matrix = itemsize * n * n if m == n and itemsize * n * n <= MAX_MATRIX_BYTES else PART_BYTES
         part = TILE * _row_bytes(n, k, itemsize, line)
@@ -227,7 +227,7 @@ class MatrixSearch(Search):
             rows = task.rows[part]
             matrix, groups = self._distances(rows, m), (task.groups(rows), task.point_group)
             put_least(matrix, rows, groups, task.core, upper[part], ids[part], weights[part])
-        stage = "connect" if task.per_group_minimum else "neighbors"
+        stage = "connect" if task.only_minima else "neighbors"
         self.report.count(stage, rows_certified=0, rows_redone=0, rows_scanned_exactly=m)
         return SearchResult(ids, weights, upper)
 

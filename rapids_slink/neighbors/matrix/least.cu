@@ -1,4 +1,4 @@
-// The least of the distances of some rows from all points, VALUEs.
+// This kernel lists the least distances of some rows from all points. Distances are VALUEs.
 #include "neighbors/exact/formulas.cuh"
 #include "neighbors/exact/top_k.cuh"
 #include "runtime/include/threads.cuh"
@@ -6,11 +6,11 @@
 #ifndef VALUE
 #define VALUE unsigned short
 #endif
-constexpr int THREADS = 64, BLOCKS = 16;  // of a block at most, and resident
+constexpr int THREADS = 64, BLOCKS = 16;  // the most threads of a block, and resident blocks
 constexpr int TOGETHER = 8;               // distances that a lane reads at once
 constexpr double INFINITE = 1.0 / 0.0;
 
-// The largest number below a distance.
+// Returns the largest number below a distance.
 __device__ __forceinline__ double below(double distance) {
     return distance > 0 ? __longlong_as_double(__double_as_longlong(distance) - 1) : -1;
 }

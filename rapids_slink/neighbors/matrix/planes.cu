@@ -1,4 +1,4 @@
-// Rows of codes as bit planes, and the distances of all pairs of rows by them.
+// These kernels write rows of codes as bit planes, and compute the distances of all pairs of rows by them.
 //
 // Plane p of 32 features is the word of the p-th bits of their codes. Two rows differ in the features of
 //
@@ -24,16 +24,16 @@ typedef unsigned int u32;
 
 constexpr bool IS_COUNTED = !FORMULA::ALL_PRESENT;
 constexpr int MOST_PLANES = 32;
-constexpr int THREADS = 256, SIDE = 16;                       // of a block, and along either side of its tile
+constexpr int THREADS = 256, SIDE = 16;                       // a block's threads, and those along either side of its tile
 // Counts below 2^16 share a word, two of them: without others a thread has room for twice the points.
 constexpr bool IS_WIDE = !IS_COUNTED && sizeof(DISTANCE) == 2;
-constexpr int ROWS = 8, FEW = 4, POINTS = IS_WIDE ? ROWS : FEW;  // of a thread
+constexpr int ROWS = 8, FEW = 4, POINTS = IS_WIDE ? ROWS : FEW;  // rows and points of a thread
 constexpr int SHARED = IS_WIDE ? 2 : 1;                       // counts in a word
-constexpr int ROW_TILE = SIDE * ROWS, POINT_TILE = SIDE * POINTS;  // of a block
+constexpr int ROW_TILE = SIDE * ROWS, POINT_TILE = SIDE * POINTS;  // rows and points of a block
 constexpr int ADJACENT = 4;                                   // rows, or points, that a thread reads at once
 constexpr int LINES = 16, STAGES = 3;                         // planes in shared memory at a time, and how often
 
-// The least of all values, the least of their negatives, and -1 if one is no integer. A warp a row.
+// Lowers three numbers to the least of all values, to the least of their negatives, and to -1 if a value is no integer. A warp takes a row.
 extern "C" __global__ void find_span(const VALUE* __restrict__ values, int d, int features, long long n, double* __restrict__ span) {
     long long r = thread_index() / WARP;
     if (r >= n) return;
@@ -47,7 +47,7 @@ extern "C" __global__ void find_span(const VALUE* __restrict__ values, int d, in
     atomic_min(span, least), atomic_min(span + 1, negative), atomic_min(span + 2, fraction);
 }
 
-// The planes of n rows of d values, of which the first `features` are x - least, codes below 2^planes, or missing. Each word has
+// Writes the planes of n rows of d values, of which the first `features` are x - least, codes below 2^planes, or missing. Each word has
 // `planes` lines of `pitch` rows, and one more if values may be missing; the rows after n are zeros. A warp takes 32 rows and
 // 32 features.
 extern "C" __global__ void put_planes(
@@ -76,7 +76,7 @@ extern "C" __global__ void put_planes(
     if (IS_COUNTED) lines[planes * pitch] = own[MOST_PLANES];
 }
 
-// A thread's k-th row, or point, of a tile.
+// Returns the position in a tile of a thread's k-th row, or point.
 __device__ __forceinline__ int position(int k, int thread) {
     return k / ADJACENT * (SIDE * ADJACENT) + thread * ADJACENT + k % ADJACENT;
 }
@@ -86,7 +86,7 @@ __device__ __forceinline__ void read(u32 (&own)[N], const u32* line, int thread)
     for (int k = 0; k < N; k += ADJACENT) *(uint4*)(own + k) = *(const uint4*)(line + position(k, thread));
 }
 
-// The distances of a tile of rows from a tile of points, out[i * n_points + j]; `present` are the numbers of features that a row
+// Sets out[i * n_points + j] to the distances of a tile of rows from a tile of points; `present` has the numbers of features that a row
 // has. If `symmetric` the rows are the points: then tiles below the diagonal are left to their mirror images.
 extern "C" __global__ void __launch_bounds__(THREADS, 2) put_distances(
     const u32* __restrict__ rows, const int* __restrict__ present, long long n_rows, long long row_pitch,

@@ -38,7 +38,7 @@ SOURCE = "neighbors/small_batch/nearest.cu"
 TILE, THREADS, STEP, RERANK_WARPS, PITCH, PIPELINE_STAGES = (
     constant(SOURCE, name) for name in ("TILE", "THREADS", "STEP", "RERANK_WARPS", "PITCH", "PIPELINE_STAGES")
 )
-QUERY_NUMBERS, CANDIDATE_NUMBERS = 4, 2  # of 32 bits
+QUERY_NUMBERS, CANDIDATE_NUMBERS = 4, 2  # a query and a candidate take these numbers of 32 bits
 STAGE_BYTES = PIPELINE_STAGES * TILE * (2 * PITCH + 4 * QUERY_NUMBERS)
 #: The float32 sums of norms add the error of this number of further features, and `UpperBound` counts it twice.
 SUM_FEATURES = 72
@@ -109,7 +109,7 @@ class SmallBatchSearch:
     def find_near(self, grid: tuple[int, int], points: Array, *arguments: Any) -> None:
         """Start the kernel `find_near` with a grid of blocks."""
         option = value_option(points.dtype)
-        cuda_kernel(SOURCE, "find_near", option).max_dynamic_shared_size_bytes = _most_shared_memory()
+        cuda_kernel(SOURCE, "find_near", (option,)).max_dynamic_shared_size_bytes = _most_shared_memory()
         launch_blocks(
             SOURCE, "find_near", grid, THREADS, points, *arguments, options=(option,), shared_memory=self._shared_memory
         )
@@ -150,12 +150,13 @@ class SmallBatchSearch:
         """
         features = self._width + SUM_FEATURES
         half, norm = has_norms * shrink_factor(features) / 2, 1 - accumulation_bound(features)
-        rounding = map(np.float32, (half, norm, ROUND_UP, TINY))
-        sizes = np.int64(self.n), self.m, self._tiles, self._point_tiles, self._capacity
         upper_bound = UpperBound.of(self._width + 2 * SUM_FEATURES, 1.0, self.metric)
         radius = radius_terms(self.d, 1.0, self.metric)
         root = self.metric.distance == "root"
-        return c_struct(*sizes, root, self.d, self._width // STEP, *rounding, *upper_bound, *radius)
+        return c_struct(
+            np.int64(self.n), self.m, self._tiles, self._point_tiles, self._capacity, root, self.d, self._width // STEP,
+            np.float32(half), np.float32(norm), np.float32(ROUND_UP), np.float32(TINY), *upper_bound, *radius,
+        )  # fmt: skip
 
 
 def _most_shared_memory() -> int:

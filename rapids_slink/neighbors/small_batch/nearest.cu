@@ -1,4 +1,4 @@
-// The nearest point of each of a few queries in one pass over the points, without preprocessing them.
+// These kernels find the nearest point of each of a few queries in one pass over the points, without preprocessing them.
 //
 //     quantize_queries ──▶ find_near, of a sample of the points ──▶ find_near, of all ──▶ rerank_near
 //
@@ -26,26 +26,26 @@
 constexpr int TILE = 128;                      // queries, and points, of a product
 constexpr int THREADS = 256;                   // 2 times 4 warps, each with 64 queries and 32 points
 constexpr int STEP = 16, STEPS = 4;            // features of an mma, and mmas of a stage
-constexpr int PITCH = STEP * STEPS + 8;        // of a stage's rows: an odd number of 16 bytes, so that no banks collide
-constexpr int PIPELINE_STAGES = 2;             // of the ring that queries are copied into
+constexpr int PITCH = STEP * STEPS + 8;        // a stage's rows are this far apart: an odd number of 16 bytes, so that no banks collide
+constexpr int PIPELINE_STAGES = 2;             // stages of the ring that queries are copied into
 constexpr int LANES = 8, BATCH = 4;            // lanes that round rows together, and rows that they do at a time
-constexpr int ROWS = THREADS / LANES * BATCH;  // that a block rounds
+constexpr int ROWS = THREADS / LANES * BATCH;  // a block rounds this number of rows
 constexpr int LOADS = 8 / sizeof(VALUE);       // steps of LANES * 4 features of a row in flight at a time
 static_assert(ROWS == TILE, "a block rounds its tile at once");
 constexpr int SAMPLE = 32;                     // points
 constexpr int MAX_EXPONENT = 8;                // the sample's features end up below 2 to this: fp16 goes to 2^16
-constexpr float INFINITE_RADIUS = 1e14f;       // beyond all products,
-constexpr float PADDING_NORM = 1e30f;          // and the half norm of a padding row
+constexpr float INFINITE_RADIUS = 1e14f;       // it is beyond all products,
+constexpr float PADDING_NORM = 1e30f;          // and this is the half norm of a padding row
 constexpr int OVERFLOWED = 1 << 30;            // a count above every capacity
-constexpr float MAX_SQUARE = 1e13f;            // above the square of any row of 1,024 features that fp16 holds
-constexpr int RERANK_WARPS = THREADS / WARP;   // of a block, each with a query
-constexpr int FEATURES = 16;                   // of two rows that are read at a time
+constexpr float MAX_SQUARE = 1e13f;            // it is above the square of any row of 1,024 features that fp16 holds
+constexpr int RERANK_WARPS = THREADS / WARP;   // warps of a block, each with a query
+constexpr int FEATURES = 16;                   // of two rows these are read at a time
 
-// A query's state during the search.
+// This is a query's state during the search.
 struct Query {
     float half_norm, error;  // see filter/__init__.py
     float radius;            // tightened by all blocks
-    int count;               // of its candidates, including those beyond the capacity
+    int count;               // the number of its candidates, including those beyond the capacity
 };
 struct Candidate {
     int id;
@@ -56,14 +56,14 @@ struct State {
     int unproven;  // whether the filter proves nothing for some row
 };
 
-// Rows rounded to fp16 by neighbouring lanes, as they are read.
+// Neighbouring lanes round rows to fp16 as they read them.
 
-// Parameters of the rounding. The centring is the centre, followed by the scale and its inverse.
+// These are the parameters of the rounding. The centring is the centre, followed by the scale and its inverse.
 struct Rounding {
     int d, steps;
     float half_shrink, norm_shrink, round_up, tiny;  // see quantize.cu
     __device__ float error(float moved, float norm) const {
-        // The sums' own roundings, and those of z, by 2^-24 of itself.
+        // The sums' own roundings are covered, and those of z, by 2^-24 of itself.
         return (sqrtf(moved) * (1 + 0x1p-12f) + sqrtf(norm) * 0x1p-22f) * round_up + tiny;
     }
 };
@@ -108,14 +108,14 @@ __device__ __forceinline__ bool rows_are_aligned(const VALUE* values, int d) {
     return d % 4 == 0 && (size_t)values % 16 == 0;
 }
 
-// Products of queries and points on tensor cores.
+// Tensor cores form the products of queries and points.
 
 struct Stage {
     u16 y[TILE][PITCH];
-    Query query[TILE];  // of the tile that the stage belongs to
+    Query query[TILE];  // the queries of the stage's tile
 };
 
-// The ring of stages through which a block's share of the queries is copied, by tiles and by chunks of features.
+// A block's share of the queries is copied through this ring of stages, by tiles and by chunks of features.
 struct QueryRing {
     Stage* stage;
     const u16* y;
@@ -125,7 +125,7 @@ struct QueryRing {
 
     // Starts the copy of the next chunk, if there is one.
     __device__ __forceinline__ void load() {
-        constexpr int VECTORS = STEPS * STEP / 8, ROW_STEP = THREADS / VECTORS;  // of 16 bytes in a row; rows of a thread
+        constexpr int VECTORS = STEPS * STEP / 8, ROW_STEP = THREADS / VECTORS;  // vectors of 16 bytes of a row; a thread takes every ROW_STEP-th row
         int own_row = threadIdx.x / VECTORS, vector = threadIdx.x % VECTORS, width = steps * STEP;
         if (started < tiles * chunks) {
             Stage& to = stage[started % PIPELINE_STAGES];
@@ -145,8 +145,8 @@ struct QueryRing {
     }
 };
 
-// A warp's products of 64 queries and 32 points, less the points' half norms: 4 x 4 fragments of 16 queries and 8 points, of
-// which a thread has rows `lane / 4` and `lane / 4 + 8`, points `lane % 4 * 2` and the next.
+// These are a warp's products of 64 queries and 32 points, less the points' half norms: 4 x 4 fragments of 16 queries and 8 points.
+// Of a fragment a thread has rows `lane / 4` and `lane / 4 + 8`, points `lane % 4 * 2` and the next.
 struct Sums {
     float sum[4][4][4];
     __device__ __forceinline__ void start(const float* from) {
@@ -177,13 +177,13 @@ struct Sums {
     }
 };
 
-// The least value of a product less the point's half norm for a point that may be within a query's radius.
+// Returns the least value of a product, less the point's half norm, for a point that may be within a query's radius.
 __device__ __forceinline__ float threshold_of(const Query& query, float point_error) {
     float both = query.radius + point_error;
     return query.half_norm - both * both;
 }
 
-// A search's parameters, as __init__.py packs them: n points, m queries, the tiles of either, the capacity for candidates of a
+// These are a search's parameters, as __init__.py packs them: n points, m queries, the tiles of either, the capacity for candidates of a
 // query, and whether to write the root of the surrogate distance.
 struct Search {
     long long n;
@@ -222,7 +222,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) quantize_queries(
     atomicMax(&widest, __float_as_int(spread));
     __syncthreads();
     spread = __int_as_float(widest);
-    // With any other spread something below overflows or underflows.
+    // A computation below would overflow or underflow with any other spread.
     bool suits = !not_finite && (spread == 0 || (spread >= 0x1p-50f && spread < 0x1p100f));
     int power = suits && spread > 0 ? MAX_EXPONENT - 1 - ilogbf(spread) : 0;
     VALUE scale = (VALUE)ldexp(1.0, power);
@@ -245,11 +245,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) quantize_queries(
     }
 }
 
-// A block's points, in shared memory: groups of BATCH consecutive ids, at a stride of `point_tiles` times BATCH.
+// A block's points are in shared memory: BATCH consecutive ids at a time, at a stride of `point_tiles` times BATCH.
 struct PointTile {
     u16* y;
     int pitch;
-    long long first, stride;  // of their ids
+    long long first, stride;  // their first id, and the stride
     float largest_norm, largest_error;
     __device__ int id(int c) const { return (int)(c / BATCH * stride + first + c % BATCH); }
 };
@@ -388,7 +388,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) find_near(
     }
 }
 
-// The surrogate distance of two rows: the zeros after their features add nothing.
+// Returns the surrogate distance of two rows: the zeros after their features add nothing.
 __device__ __forceinline__ double distance_of_rows(const VALUE* x, const VALUE* y, int d, bool x_aligned, bool y_aligned) {
     squared_euclidean sum;
     for (int f = 0; f < d; f += FEATURES) {
@@ -400,7 +400,7 @@ __device__ __forceinline__ double distance_of_rows(const VALUE* x, const VALUE* 
     return sum.total;
 }
 
-// The edge from query i to the nearest of its candidates that are within its final radius; one warp per query. Sets
+// Writes the edge from query i to the nearest of its candidates that are within its final radius, by one warp per query. Sets
 // state->unproven if a query has too many candidates or none.
 extern "C" __global__ void __launch_bounds__(THREADS) rerank_near(
     const VALUE* __restrict__ values, const VALUE* __restrict__ queries, const Search search, const Query* __restrict__ rows,

@@ -90,7 +90,7 @@ from rapids_slink.runtime.threads import with_progress
 
 #: Binary digits of the largest differences of a cell's points from its centre, scaled.
 DIGITS = 14
-MAX_EXPONENT = 500  # of a scale: the product of two fits into float64
+MAX_EXPONENT = 500  # the largest exponent of a scale: the product of two fits into float64
 #: The first bound of a row comes from this many neighbours in the order.
 IN_ORDER = 32
 #: The number of tiles in the first band of a block's list of near tiles, and of its list of all tiles; the factor by
@@ -124,7 +124,7 @@ def estimate_tiles(n: int, m: int, d: int, k: int, itemsize: int, device: Device
     slots = n + n // 2 + 2 * BLOCK  # many blocks end with empty slots
     size, axes, tiles, blocks = cell_size(n), min(AXES, d) + 1, slots // TILE, slots // BLOCK
     cells, unit_rows = slots // size + 1, n * d * itemsize * metric.formula.is_of_unit_rows
-    a_row = 8 * -(-d // 64) * 64 if device.is_gpu else 12 * d  # once rounded and once with twice the digits
+    a_row = 8 * -(-d // 64) * 64 if device.is_gpu else 12 * d  # rows are kept rounded and with twice the digits
     kept = unit_rows + n * (8 * axes + 28) + slots * (a_row + 4 * axes + 28)
     listed = int(tiles * blocks * (1 / 2 + 16 / COSTS[device.name].tile))
     peak = kept + max(8 * min(slots * d, CENTRED), 2 * m * (12 * k + 8) + listed)
@@ -160,7 +160,7 @@ class Terms:
 
     columns: Encoded
     first_cell: int
-    first_slot: int  # of the cells' points
+    first_slot: int  # the first slot of the cells' points
     #: of all centres with these points, float64, and the squares of either's lengths
     products: tuple[Array, Array, Array]
     begins: Array  # (these cells, all points' slots), of the device's `TERM_TYPES`
@@ -194,14 +194,14 @@ class TileSearch(ListSearch):
         self.places, self.errors, farthest, error = self.axes.places(points)
         far_place = farthest * (1 + 1e-9)
         self.farthest = far_place / self.axes.unit  # the largest distance of a point from the origin
-        self.order, self.place_of, begins = near_order(self.places, device)
+        self.order, self.position_of, begins = near_order(self.places, device)
         self.cell_size, self.slot_of = cell_size(len(points)), xp.empty(len(points), "int32")
         self.slots = Slots.of(self.order, begins, device, slot_of=self.slot_of)
         self.columns_in = self.slots  # the points alone
         if queries is not None:
             is_point = self.order < n
             self.columns_in = replace(self.slots, rows=xp.where(self.slots.rows < n, self.slots.rows, xp.int32(-1)))
-            self.place_of = xp.maximum(xp.cumsum(is_point) - 1, 0).astype("int32")[self.place_of]
+            self.position_of = xp.maximum(xp.cumsum(is_point) - 1, 0).astype("int32")[self.position_of]
             self.order = self.order[is_point]
         cells = np.searchsorted(self.slots.cell_of_block, np.arange(self.slots.cells + 1))
         self.first_block = cells  # the first block of each cell, then the number of blocks, on the host
@@ -352,7 +352,7 @@ class TileSearch(ListSearch):
             return self.slots
         rows, begins, cells = self.kernels.rows_by_cells(
             task.rows, index, self.slot_of, self.slots.cell_of_tile, self.first_tile,
-            task.row_group if task.per_group_minimum else None, self.cell_size, MIN_GROUP,
+            task.row_group if task.only_minima else None, self.cell_size, MIN_GROUP,
         )  # fmt: skip
         return Slots.of(rows, begins, self.device, cells, self.slots.cells)
 
@@ -460,7 +460,7 @@ class TileSearch(ListSearch):
         pairs, formed = slots.cell_of_block.size * len(self.tiles.boxes), listed.lengths.sum()
         if task.may_give_up and formed >= (0 if forced().connect == "late" else CONNECTING_SHARE * pairs):
             raise ManyTilesError
-        stage = "connect" if task.per_group_minimum else "neighbors"
+        stage = "connect" if task.only_minima else "neighbors"
         self.report.count(stage, tile_pairs=pairs, tile_pairs_formed=formed)
         growth = GROWTH if minima is None else GROWTH_OF_MINIMA
         lists = look(listed, geometric_slices(FIRST_BAND, listed.longest, growth))
@@ -476,7 +476,7 @@ class TileSearch(ListSearch):
         task: SearchTask,
         for_bounds: bool = False,
     ) -> None:
-        """Merge candidates into the lists of rows, and tighten their bounds, by their components' `minima` if given.
+        """Insert candidates into the lists of rows, and tighten their bounds, by their components' `minima` if given.
 
         If `for_bounds`, lists may hold upper bounds of the candidates' weights, since only the rows' bounds are wanted.
         """
@@ -501,7 +501,7 @@ class TileSearch(ListSearch):
         groups = rows.groups, task.point_group
         width = min(self.order.size, max(IN_ORDER, 4 * task.k))
         top = self.exact_kernels.empty_lists(rows.ids.size, task.k)
-        candidates = self.kernels.near_in_order(rows.ids, self.place_of, self.order, width, groups)
+        candidates = self.kernels.near_in_order(rows.ids, self.position_of, self.order, width, groups)
         self._rerank(rows, candidates, groups, top, None, task, for_bounds=True)
 
     def _near_tiles(self, row_boxes: Array, rows: Rows, common: CommonGroups, terms: Terms | None = None) -> Lists:

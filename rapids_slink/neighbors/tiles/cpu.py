@@ -40,7 +40,7 @@ CENTRE_POINTS, MEDIAN_SAMPLE = (constant(ENCODE, name) for name in ("CENTRE_POIN
 MAPPED = 2**18  # values at a time
 ROUTED, RERANKED = 2**14, 2**10  # rows at a time
 STRIDE = constant(TILES, "STRIDE")
-TILES_AT_ONCE = 16  # in a product
+TILES_AT_ONCE = 16  # the most tiles of a product
 LARGEST = 1e30  # beyond this number nothing is ruled out
 UNDERFLOW = 1e-306  # added to squares: its part of E is more than what products of tiny numbers lose
 #: The types of the test's terms, coarse and fine. With float64 terms a pair does not pass only because float32 cannot
@@ -105,17 +105,17 @@ def places_of_points(
     return places, errors, farthest**0.5, float(errors.max())
 
 
-def cut(places: Array, size: int, leaf: int, min_run: int) -> Cuts:
+def cut(places: Array, size: int, leaf: int, min_side: int) -> Cuts:
     """Cut a sample of `size` of the places, (n, m) float64, as float32, into leaves of up to `leaf` rows.
 
-    `min_run` is the fewest rows on either side of a gap or a jump that is a break.
+    `min_side` is the fewest rows on either side of a gap or a jump that is a break.
     """
     n, m = places.shape
     sample = places[np.arange(size) * sample_stride(n, size) % n].astype(np.float32)
     room = 2 * size + 1
     nodes, values, middles = np.empty((room, 4), np.int32), np.zeros(room, np.float32), np.zeros((room, m), np.float32)
     breaks = np.zeros(size + 1, np.bool_)
-    used = cut_sample(sample, leaf, min_run, nodes, values, middles, breaks)
+    used = cut_sample(sample, leaf, min_side, nodes, values, middles, breaks)
     return Cuts(nodes[:used], values[:used], middles[:used], breaks)
 
 
@@ -137,8 +137,8 @@ def order_by_leaf(leaf: Array, breaks: Array) -> tuple[Array, Array, np.ndarray]
     The breaks are positions in the order, on the host; they ascend and include the first.
     """
     order = np.argsort(leaf, kind="stable").astype(np.int32)
-    run = np.cumsum(breaks)[leaf[order]]
-    return order, inverse(order, np), np.flatnonzero(np.concatenate(([True], run[1:] != run[:-1])))
+    section = np.cumsum(breaks)[leaf[order]]
+    return order, inverse(order, np), np.flatnonzero(np.concatenate(([True], section[1:] != section[:-1])))
 
 
 def rows_by_cells(
@@ -177,9 +177,9 @@ def fill_slots(rows: Array, blocks: np.ndarray, slot_of: Array = None) -> tuple[
     `blocks`, (3, blocks) int32 on the host, has for each block where its rows begin, how many there are, and its cell.
     """
     begins, counts, cells = blocks
-    place = np.arange(BLOCK)
-    is_real = place < counts[:, None]
-    slots = np.where(is_real, rows[np.where(is_real, begins[:, None] + place, 0)], np.int32(-1)).ravel()
+    position = np.arange(BLOCK)
+    is_real = position < counts[:, None]
+    slots = np.where(is_real, rows[np.where(is_real, begins[:, None] + position, 0)], np.int32(-1)).ravel()
     if slot_of is not None:
         slot_of[slots[slots >= 0]] = np.flatnonzero(slots >= 0)
     return slots, np.repeat(cells, BLOCK // TILE)
@@ -339,16 +339,16 @@ def rerank(
 ) -> None:
     """Do what `exact.cpu.rerank` does, in all threads, each of which has some of the rows."""
 
-    def merge(at: slice) -> None:
+    def insert(at: slice) -> None:
         lists = TopLists(top.ids[at], top.weights[at], top.overflowed[at])
         some = Candidates(candidates.ids[at], candidates.count[at])
         rerank_some(exact, rows[at], some, groups, upper[at], lists, core)
 
-    for_each_chunk(CPU, merge, row_blocks(rows.size, 1, RERANKED))
+    for_each_chunk(CPU, insert, row_blocks(rows.size, 1, RERANKED))
 
 
 def bound_rows(exact: ExactPoints, _points: Array, _unit: float, *more: Any) -> None:
-    """Merge the weights of candidates, or upper bounds of them, into the lists of rows, and tighten their bounds.
+    """Insert the weights of candidates, or upper bounds of them, into the lists of rows, and tighten their bounds.
 
     The further arguments are those of `rerank`. A CPU takes exact distances. A GPU reads the points of products, and
     the unit of places.
@@ -515,12 +515,12 @@ def put_rows(
     return Rows(ids, real, groups, bound, where, where - np.int32(first[0]), slots.cell_of_tile - np.int32(first[1]))
 
 
-def near_in_order(ids: Array, place_of: Array, order: Array, width: int, groups: Groups) -> Candidates:
+def near_in_order(ids: Array, position_of: Array, order: Array, width: int, groups: Groups) -> Candidates:
     """Return the candidates of rows: their neighbours in the order, without those of a row's own exclusion id.
 
     They are among `width` neighbours.
     """
-    first = np.clip(place_of[ids] - width // 2, 0, order.size - width)
+    first = np.clip(position_of[ids] - width // 2, 0, order.size - width)
     near = order[first[:, None] + np.arange(width, dtype=np.int32)]
     outside = groups[1][near] != groups[0][:, None]
     near = np.take_along_axis(near, np.argsort(~outside, axis=1, kind="stable"), axis=1)

@@ -58,7 +58,7 @@ GROUP = constant(TILES, "GROUP")  # coordinates that are looked at together
 RESIDENT = 4  # blocks of a multiprocessor that decide which marked tiles are near
 CELLS_AT_ONCE = 16  # blocks that share the cells of a column of terms
 FEW = 4095  # numbers of a list that come to the host together with their count
-ITEM_TILES = 32  # of a work item
+ITEM_TILES = 32  # the most tiles of a work item
 TERM_TYPES = "float32", "float32"
 
 
@@ -112,7 +112,7 @@ def places_of_points(
     return out, errors, square**0.5, error
 
 
-def cut(places: Array, size: int, leaf: int, min_run: int) -> Cuts:
+def cut(places: Array, size: int, leaf: int, min_side: int) -> Cuts:
     """Cut a sample of the places into leaves: see `rapids_slink.neighbors.tiles.cpu.cut`."""
     (n, m), room = places.shape, 2 * size + 1
     nodes, ends, values = cp.empty((room, 4), cp.int32), cp.empty(room, cp.int32), cp.empty(room, cp.float32)
@@ -123,7 +123,7 @@ def cut(places: Array, size: int, leaf: int, min_run: int) -> Cuts:
         blocks = min(2**level, MOST_CUTS)
         launch_blocks(
             ORDER, "cut_nodes", (blocks,), CUT_THREADS, sample, m, order, moved, nodes, ends, values, middles, breaks,
-            cuts, level, leaf, min_run,
+            cuts, level, leaf, min_side,
         )  # fmt: skip
         if level >= int(size / leaf).bit_length() and level % CHECKED == 0 and not int(cuts[level]):
             break
@@ -141,9 +141,9 @@ def leaves(cuts: Cuts, places: Array) -> Array:
 def order_by_leaf(leaf: Array, breaks: Array) -> tuple[Array, Array, np.ndarray]:
     """Return the order of rows by their leaves, positions and breaks: see `tiles.cpu.order_by_leaf`."""
     n, by_leaf = leaf.size, cp.argsort(leaf)
-    order, place_of, begins = cp.empty(n, cp.int32), cp.empty(n, cp.int32), cp.zeros(n + 1, cp.uint64)
-    launch(ORDER, "order_rows", n, n, leaf, by_leaf, breaks, order, place_of, begins)
-    return order, place_of, _listed(begins)
+    order, position_of, begins = cp.empty(n, cp.int32), cp.empty(n, cp.int32), cp.zeros(n + 1, cp.uint64)
+    launch(ORDER, "order_rows", n, n, leaf, by_leaf, breaks, order, position_of, begins)
+    return order, position_of, _listed(begins)
 
 
 def rows_by_cells(
@@ -266,15 +266,16 @@ def put_rows(
     return Rows(ids, real, groups, bound, where, in_terms, cells)
 
 
-def near_in_order(ids: Array, place_of: Array, order: Array, width: int, groups: Groups) -> Candidates:
+def near_in_order(ids: Array, position_of: Array, order: Array, width: int, groups: Groups) -> Candidates:
     """Return rows' neighbours in the order as candidates: see `tiles.cpu.near_in_order`.
 
     Here they include points of a row's own exclusion id: `bound_rows` looks at the ids.
     """
     near = Candidates(cp.empty((ids.size, width), cp.int32), cp.empty(ids.size, cp.int32))
     launch(
-        TILES, "list_in_order", near.ids.size, ids.size, width, order.size, ids, place_of, order, near.ids, near.count
-    )
+        TILES, "list_in_order", near.ids.size, ids.size, width, order.size, ids, position_of, order, near.ids,
+        near.count,
+    )  # fmt: skip
     return near
 
 
@@ -293,13 +294,13 @@ def sample_lists(lists: Lists, points: Array, rows: Rows, point_group: Array, id
 
 
 def bound_rows(exact: ExactPoints, points: Array, unit: float, *more: Any) -> None:
-    """Merge upper bounds of candidates' weights into the lists of rows, and tighten their bounds.
+    """Insert upper bounds of candidates' weights into the lists of rows, and tighten their bounds.
 
     See `tiles.cpu.bound_rows`. Distances are computed in float32, from differences times a power of two, `unit`, and
     are rounded up.
     """
     exact = replace(exact, queries=points, points=points)
-    rerank(exact, *more, known=square_bound(points, unit, exact.metric))
+    rerank(exact, *more, square_bound=square_bound(points, unit, exact.metric))
 
 
 def centred(points: Array, rows: Array, origin: Array) -> tuple[Array, Array]:

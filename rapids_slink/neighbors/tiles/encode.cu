@@ -1,5 +1,5 @@
-// What reads the points themselves: their places, the centres of cells, and images about them. __init__.py and order.py have the
-// proofs.
+// These kernels read the points themselves: they find their places, the centres of cells, and images about them. __init__.py and
+// order.py have the proofs.
 #include "neighbors/exact/formulas.cuh"
 #include "neighbors/tiles/sizes.cuh"
 #include "runtime/include/atomics.cuh"
@@ -9,10 +9,10 @@
 #define VALUE float
 #endif
 
-constexpr int PLACE_ROWS = 2;       // whose places a warp finds: they share what it reads of the axes
-constexpr int CENTRE_POINTS = 32;   // of a cell: its centre is their mean
-constexpr int SAMPLE_WARPS = 32, MEDIAN_SAMPLE = 127;  // of a block that centres columns of a sample; rows of a median
-constexpr int MAX_EXPONENT = 1000;  // of a unit: it is finite, and so is what is multiplied by it
+constexpr int PLACE_ROWS = 2;       // a warp finds the places of these rows, which share what it reads of the axes
+constexpr int CENTRE_POINTS = 32;   // the mean of these points of a cell is its centre
+constexpr int SAMPLE_WARPS = 32, MEDIAN_SAMPLE = 127;  // warps of a block that centres columns of a sample, and rows of a median
+constexpr int MAX_EXPONENT = 1000;  // the largest exponent of a unit: it is finite, and so is what is multiplied by it
 
 // Writes the features of `size` rows, i times `stride` modulo n, minus `centre`, the median of each by up to MEDIAN_SAMPLE of them; and
 // the largest difference, zero at first. A block has 32 features, of which a lane has one.
@@ -52,7 +52,7 @@ extern "C" __global__ void scale_sample(long long n, const double* __restrict__ 
     if (i < n) sample[i] = times(sample[i], unit);
 }
 
-// The sum over a warp's lanes of x[lane / 2], of N values: each step adds half of what a lane has to those of its partner.
+// Returns the sum over a warp's lanes of x[lane / 2], of N values: each step adds half of what a lane has to those of its partner.
 template <int N> __device__ __forceinline__ double sum_of_own(const double (&x)[N], int lane) {
     if constexpr (N == 1) return x[0] + __shfl_xor_sync(ALL_LANES, x[0], 1);
     else {
@@ -74,7 +74,7 @@ extern "C" __global__ void find_places(
     const VALUE* __restrict__ points, long long n, int d, const double* __restrict__ centre, double unit,
     const double* __restrict__ axes, int m, double departure, double* __restrict__ places, double* __restrict__ errors, double* most) {
     int lane = threadIdx.x % WARP;
-    // A warp's rows follow each other; what is left to do of each when its sums are known is a lane's.
+    // A warp's rows follow each other. When the sums of a row are known, one lane does what is left to do for it.
     long long begin = thread_index() / WARP * WARP;
     double all = 0, on_axes = 0;
 #pragma unroll 1
@@ -141,7 +141,7 @@ extern "C" __global__ void find_centres(
     }
 }
 
-// A point's feature, counted from the origin and then from its cell's centre.
+// Returns a point's feature, counted from the origin and then from its cell's centre.
 __device__ __forceinline__ double difference(VALUE x, double origin, double centre) {
     return minus(minus(widen(x), origin), centre);
 }

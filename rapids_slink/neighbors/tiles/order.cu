@@ -1,4 +1,5 @@
-// A tree of cuts over a sample of places, the way of all places down it, and slots; order.py says how a node is cut.
+// These kernels make a tree of cuts over a sample of places, lead all places down it, and put rows into slots. order.py says how a node
+// is cut.
 #include "neighbors/exact/formulas.cuh"
 #include "neighbors/tiles/sizes.cuh"
 #include "runtime/include/atomics.cuh"
@@ -7,19 +8,19 @@
 typedef unsigned long long u64;
 typedef unsigned u32;
 
-constexpr int THREADS = 1024;                    // of a block, which cuts a node
-constexpr int BALL = -2, LEAF = -1;              // in place of an axis
-constexpr float GAP = 0.2f;                      // of the extent
-constexpr int JUMP = 9, TAIL = 256;              // of a squared radius, and of the largest by the median
+constexpr int THREADS = 1024;                    // threads of a block, which cuts a node
+constexpr int BALL = -2, LEAF = -1;              // these take the place of an axis
+constexpr float GAP = 0.2f;                      // a cut is at a gap above this share of the extent
+constexpr int JUMP = 9, TAIL = 256;              // least factors: a squared radius's to the next, and the largest's to the median
 constexpr int INNERMOST = 16, MIN_JUMP = 64;     // points within a jump, points of a node that is looked at for one
 constexpr int MEDIAN_ROWS = 31;
 constexpr int SORTED = 4096;                     // rows of a node by which it is cut
-constexpr int GROUP_BITS = 31;                   // of a key of a row
+constexpr int GROUP_BITS = 31;                   // bits of an exclusion id in a row's key
 
-// An axis, `BALL` or `LEAF`; its children; where its points begin.
+// A node has an axis, `BALL` or `LEAF`; its children; and where its points begin.
 struct __align__(16) Node { int axis, first, second, begin; };
 
-// A float's bits in an order of unsigned numbers, and back.
+// These turn a float into an unsigned number, so that numbers have the order of their floats, and back.
 __device__ __forceinline__ u32 ordered(float x) {
     u32 bits = __float_as_uint(x);
     return bits >> 31 ? ~bits : bits | 1u << 31;
@@ -27,7 +28,7 @@ __device__ __forceinline__ u32 ordered(float x) {
 __device__ __forceinline__ float unordered(u32 bits) { return __uint_as_float(bits >> 31 ? bits ^ 1u << 31 : ~bits); }
 __device__ __forceinline__ float value_of(u64 key) { return unordered(key >> 32); }
 
-// A value between two, or the higher if it was rounded to the lower: what is below it includes the lower.
+// Returns a value between two, or the higher if it was rounded to the lower, so that the lower is below it.
 __device__ __forceinline__ float between(float low, float high, float value) { return value > low ? value : high; }
 
 template <class V> __device__ __forceinline__ float square_from(const V* x, const float* middle, int m) {
@@ -54,7 +55,7 @@ __device__ void sort_in_block(u64* key, int n) {
     __syncthreads();
 }
 
-// The axis of the largest variance of n rows.
+// Returns the axis of the largest variance of n rows.
 __device__ int widest_axis(const float* sample, const int* rows, int n, int m) {
     __shared__ float sums[THREADS / WARP][WARP], squares[THREADS / WARP][WARP];
     __shared__ int axis;
@@ -77,7 +78,7 @@ __device__ int widest_axis(const float* sample, const int* rows, int n, int m) {
     return axis;
 }
 
-// The median of some rows, in the order of keys, axis by axis.
+// Writes the median of some rows, in the order of keys, axis by axis.
 __device__ void find_middle(const float* sample, const u64* key, int n, int m, float* middle) {
     int step = max(1, n / MEDIAN_ROWS), count = min(MEDIAN_ROWS, n);
     for (int t = threadIdx.x; t < m * count; t += blockDim.x) {
@@ -92,7 +93,7 @@ __device__ void find_middle(const float* sample, const u64* key, int n, int m, f
     __syncthreads();
 }
 
-// The position that stands out most among n sorted keys, by `measure` of each from `first` on; 0 if no measure is above zero.
+// Returns the position that stands out most among n sorted keys, by `measure` of each from `first` on; 0 if no measure is above zero.
 template <class Measure> __device__ int most_of(int first, int n, Measure measure) {
     __shared__ u64 most;
     __syncthreads();
@@ -109,7 +110,7 @@ template <class Measure> __device__ int most_of(int first, int n, Measure measur
     return most ? ~(u32)most : 0;
 }
 
-// The first position from `low` on whose sorted key is above this one; `high` if there is none before.
+// Returns the first position from `low` on whose sorted key is above this one; `high` if there is none before.
 __device__ int first_above(const u64* key, int low, int high, u64 value) {
     while (low < high) {
         int middle = (low + high) / 2;
@@ -119,7 +120,7 @@ __device__ int first_above(const u64* key, int low, int high, u64 value) {
     return low;
 }
 
-// A tree of one node: a sample of the places, row i times `stride` modulo n, in float32, and its order.
+// Makes a tree of one node: a sample of the places, row i times `stride` modulo n, in float32, and its order.
 extern "C" __global__ void begin_tree(
     const double* __restrict__ places, long long n, int m, int size, long long stride, float* __restrict__ sample,
     int* __restrict__ order, Node* __restrict__ nodes, int* __restrict__ ends) {
@@ -135,7 +136,7 @@ extern "C" __global__ void begin_tree(
 // `made` counts the nodes that each level makes, zero at first: they come after those of the levels before.
 extern "C" __global__ void __launch_bounds__(THREADS) cut_nodes(
     const float* __restrict__ sample, int m, int* order, int* moved, Node* nodes, int* ends, float* values, float* middles,
-    int* __restrict__ breaks, int* made, int level, int leaf, int min_run) {
+    int* __restrict__ breaks, int* made, int level, int leaf, int min_side) {
     __shared__ u64 key[SORTED];
     __shared__ int children;
     int used = 1;
@@ -166,7 +167,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) cut_nodes(
             value = value_of(key[low > 0 && (high == n || n / 2 - low <= high - n / 2) ? low : high]);
         }
         float* middle = middles + (size_t)v * m;
-        if ((long long)min(at, n - at) * all < (long long)min_run * n && n >= MIN_JUMP) {
+        if ((long long)min(at, n - at) * all < (long long)min_side * n && n >= MIN_JUMP) {
             find_middle(sample, key, n, m, middle);
             for (int i = threadIdx.x; i < n; i += blockDim.x) {
                 u32 row = key[i];
@@ -174,7 +175,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) cut_nodes(
             }
             sort_in_block(key, n);
             auto square = [&](int i) { return __uint_as_float(key[i] >> 32); };
-            is_tail = all >= 4 * min_run && 0 < square(n / 2) && TAIL * square(n / 2) < square(n - 1);
+            is_tail = all >= 4 * min_side && 0 < square(n / 2) && TAIL * square(n / 2) < square(n - 1);
             int jump = is_tail || at ? 0 : most_of(INNERMOST, n, [&](int i) {
                 return square(i) > JUMP * square(i - 1) ? square(i - 1) > 0 ? square(i) / square(i - 1) : 3e38f : 0.0f;
             });
@@ -191,7 +192,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) cut_nodes(
         u32 below = 0, total = 0;
         for (int i = threadIdx.x; i < all; i += blockDim.x) below += is_below(i);
         scan_in_block(below, total);
-        u32 first = 0, second = total;  // where the next rows go that are below, and those that are not
+        u32 first = 0, second = total;  // where the next rows go: those below, and those that are not
         for (int from = 0; from < all; from += blockDim.x) {
             int i = from + threadIdx.x, some = min((int)blockDim.x, all - from);
             bool is = i < all && is_below(i);
@@ -207,7 +208,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) cut_nodes(
             nodes[v].axis = axis, nodes[v].first = children, nodes[v].second = children + 1, values[v] = value;
             nodes[children] = Node{LEAF, 0, 0, begin}, ends[children] = cut;
             nodes[children + 1] = Node{LEAF, 0, 0, cut}, ends[children + 1] = begin + all;
-            if (is_tail || (apart && min((int)total, all - (int)total) >= min_run)) breaks[cut] = 1;
+            if (is_tail || (apart && min((int)total, all - (int)total) >= min_side)) breaks[cut] = 1;
             if (is_tail) breaks[begin + all] = 1;
         }
         __syncthreads();
@@ -231,24 +232,24 @@ extern "C" __global__ void find_leaves(
     leaf[i] = node.begin;
 }
 
-// The order of rows whose leaves are sorted, and where each stands in it; `begins` counts the breaks, zero at first, and has in no order
-// where each is, the first at 0. A leaf that begins at a break has rows: those of the sample that made it.
+// Writes the order of rows whose leaves are sorted, and where each stands in it. `begins` counts the breaks, from zero on, and gets their
+// positions in no order, of which the first is 0. A leaf that begins at a break has rows: those of the sample that made it.
 extern "C" __global__ void order_rows(
     long long n, const int* __restrict__ leaf, const long long* __restrict__ by_leaf, const int* __restrict__ breaks,
-    int* __restrict__ order, int* __restrict__ place_of, u64* begins) {
+    int* __restrict__ order, int* __restrict__ position_of, u64* begins) {
     long long i = thread_index();
     bool apart = false;
     if (i < n) {
         int row = by_leaf[i], own = leaf[row];
-        order[i] = row, place_of[row] = i;
+        order[i] = row, position_of[row] = i;
         apart = i == 0 || (own != leaf[by_leaf[i - 1]] && breaks[own]);
     }
     u64 slot = claim_in_warp(apart, begins);
     if (apart) begins[1 + slot] = i;
 }
 
-// Writes the keys by which the rows of a task, all or those of an index, are in slots: cell, exclusion id, and slot of the cell, which has up to
-// 2^shift. A null pointer is for rows without exclusion ids.
+// Writes the keys by which the rows of a task, all or those of an index, are in slots: cell, exclusion id, and slot of the cell,
+// which has up to 2^shift. A null pointer is for rows without exclusion ids.
 extern "C" __global__ void put_keys(
     long long m, const int* __restrict__ rows, const int* __restrict__ index, const int* __restrict__ slot_of,
     const int* __restrict__ cell_of_tile, const int* __restrict__ first_tile, const int* __restrict__ group, int shift,
@@ -260,7 +261,7 @@ extern "C" __global__ void put_keys(
     keys[i] = in_group << shift | (slot - first_tile[cell] * TILE);
 }
 
-// These rows by their keys, of which `order` is that, and where rows begin a block, counted and listed as by `order_rows`, with their
+// Writes the rows in `order`, which is that of their keys, and where rows begin a block, counted and listed as by `order_rows`, with their
 // cells from bit 32 on: at another cell, and at another exclusion id if that or the one before has at least `many` rows of the cell.
 extern "C" __global__ void start_runs(
     long long m, const long long* __restrict__ keys, const long long* __restrict__ order, const int* __restrict__ index, int shift,
@@ -283,8 +284,8 @@ extern "C" __global__ void start_runs(
     if (apart) begins[1 + slot] = (u64)(own >> GROUP_BITS) << 32 | i;
 }
 
-// Rows in slots: block b has `counts[b]` of them from `begins[b]` on, and -1 in the others. Their tiles' cells and, unless the pointer is
-// null, their slots. A block of threads has a block of rows.
+// Puts rows into slots: block b has `counts[b]` of them from `begins[b]` on, and -1 in its other slots. Writes their tiles' cells and,
+// unless the pointer is null, their slots. A block of threads has a block of rows.
 extern "C" __global__ void __launch_bounds__(BLOCK) fill_slots(
     const int* __restrict__ rows, const int* __restrict__ begins, const int* __restrict__ counts, const int* __restrict__ cells,
     int* __restrict__ slots, int* __restrict__ cell_of_tile, int* __restrict__ slot_of) {

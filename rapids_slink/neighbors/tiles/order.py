@@ -47,9 +47,9 @@ CELL, MOST_CELLS = 1024, 512
 MAX_EXPONENT = constant(ENCODE, "MAX_EXPONENT")
 #: A place has up to AXES axes. They are found on AXIS_ROWS rows, in MULTIPLICATIONS products with their covariance.
 AXES, AXIS_ROWS, MULTIPLICATIONS = constant(ENCODE, "MOST_AXES"), 2**12, 3
-#: The tree cuts at most SAMPLE places. A block begins at a cut with at least MIN_RUN points on either side, and at
-#: least SAMPLED_RUN of the sample: most nodes of a few points have a gap.
-SAMPLE, MIN_RUN, SAMPLED_RUN = 2**16, 512, 16
+#: The tree cuts at most SAMPLE places. A block begins at a cut with at least MIN_SIDE points on either side, and at
+#: least SAMPLED_SIDE of the sample: most nodes of a few points have a gap.
+SAMPLE, MIN_SIDE, SAMPLED_SIDE = 2**16, 512, 16
 ROUND_UP, TINY = 1 + 2.0**-22, 1e-30
 #: The bits of an exclusion id in a key; the ids are int32.
 GROUP_BITS = constant(ORDER, "GROUP_BITS")
@@ -57,7 +57,7 @@ GROUP_BITS = constant(ORDER, "GROUP_BITS")
 BALL, LEAF, JUMP, TAIL, INNERMOST, MIN_JUMP, MEDIAN_ROWS = (
     constant(ORDER, name) for name in ("BALL", "LEAF", "JUMP", "TAIL", "INNERMOST", "MIN_JUMP", "MEDIAN_ROWS")
 )
-GAP = 0.2  # of the extent
+GAP = 0.2  # a cut is at a gap above this share of the extent
 
 
 class Cuts(NamedTuple):
@@ -119,7 +119,7 @@ class Balls(NamedTuple):
     where: Array
     points: Any  # encoded by cells
     rounding: float  # what a squared distance from a centre may be off by, by the squares of both lengths
-    shrink: float  # by which factor two rows may be farther apart than their places
+    shrink: float  # two rows may be farther apart than their places by this factor
 
 
 def cell_size(n: int) -> int:
@@ -208,27 +208,28 @@ class Slots:
         rows: Array,
         begins: np.ndarray,
         device: Device,
-        cell_of_run: np.ndarray | None = None,
+        cell_of_section: np.ndarray | None = None,
         cells: int = 0,
         slot_of: Array = None,
     ) -> Self:
         """Put some rows into slots in their order; a new block begins where `begins`, ascending from 0, says.
 
-        A cell has up to `cell_size` slots of a run, unless `cell_of_run` gives each run one of `cells`. `slot_of` gets
-        the slots of the rows.
+        A cell has up to `cell_size` slots of a section, unless `cell_of_section` gives each section one of `cells`.
+        `slot_of` gets the slots of the rows.
         """
         counts = np.diff(begins, append=rows.size)
-        blocks_of_run = -(-counts // BLOCK)
-        run = np.repeat(np.arange(begins.size), blocks_of_run)
-        in_run = np.arange(run.size) - (np.cumsum(blocks_of_run) - blocks_of_run)[run]
-        if cell_of_run is None:
+        blocks_of_section = -(-counts // BLOCK)
+        section = np.repeat(np.arange(begins.size), blocks_of_section)
+        in_section = np.arange(section.size) - (np.cumsum(blocks_of_section) - blocks_of_section)[section]
+        if cell_of_section is None:
             size = cell_size(rows.size) // BLOCK
-            cells_of_run = -(-blocks_of_run // size)
-            cell, cells = (np.cumsum(cells_of_run) - cells_of_run)[run] + in_run // size, int(cells_of_run.sum())
+            cells_of_section = -(-blocks_of_section // size)
+            ends = np.cumsum(cells_of_section)
+            cell, cells = (ends - cells_of_section)[section] + in_section // size, int(cells_of_section.sum())
         else:
-            cell = cell_of_run[run]
-        remaining = counts[run] - BLOCK * in_run
-        blocks = np.stack((begins[run] + BLOCK * in_run, np.minimum(remaining, BLOCK), cell)).astype(np.int32)
+            cell = cell_of_section[section]
+        remaining = counts[section] - BLOCK * in_section
+        blocks = np.stack((begins[section] + BLOCK * in_section, np.minimum(remaining, BLOCK), cell)).astype(np.int32)
         in_slots, cell_of_tile = kernels(device).fill_slots(rows, blocks, slot_of)
         return cls(in_slots, cell_of_tile, blocks[2], cells)
 
@@ -249,9 +250,9 @@ def near_order(places: Array, device: Device) -> tuple[Array, Array, np.ndarray]
     """Return an order of n places, (n,) int32, each one's position in it, and where new blocks begin, on the host."""
     n, of = len(places), kernels(device)
     step = -(-n // SAMPLE)
-    cuts = of.cut(places, n // step, max(2, TILE // step), max(SAMPLED_RUN, MIN_RUN // step))
-    order, place_of, begins = of.order_by_leaf(of.leaves(cuts, places), cuts.breaks)
-    return order, place_of, begins
+    cuts = of.cut(places, n // step, max(2, TILE // step), max(SAMPLED_SIDE, MIN_SIDE // step))
+    order, position_of, begins = of.order_by_leaf(of.leaves(cuts, places), cuts.breaks)
+    return order, position_of, begins
 
 
 @njit(nogil=True, cache=True)
@@ -325,7 +326,7 @@ MIDDLE, GAP_OR_JUMP, TAIL_OF_MANY = range(3)
 
 
 @njit(nogil=True, cache=True)
-def _find_cut(sample, rows, middle, min_run):
+def _find_cut(sample, rows, middle, min_side):
     """Return the axis or `BALL`, the value to cut at, the number of rows below it, and what the cut is at.
 
     The rows are put in order.
@@ -343,14 +344,14 @@ def _find_cut(sample, rows, middle, min_run):
     at = np.argmax(gap) + 1
     if not gap[at - 1] > GAP * extent:
         at = 0
-    if min(at, n - at) < min_run and n >= MIN_JUMP:
+    if min(at, n - at) < min_side and n >= MIN_JUMP:
         _middle(sample, rows, middle)
         square = np.empty(n, np.float32)
         for i in range(n):
             square[i] = _square(sample[rows[i]], middle)
         by_radius = _stable_order(square)
         square = square[by_radius]
-        if n >= 4 * min_run and 0 < np.float32(TAIL) * square[n // 2] < square[-1]:
+        if n >= 4 * min_side and 0 < np.float32(TAIL) * square[n // 2] < square[-1]:
             value = np.sqrt(square[n // 2]) * np.sqrt(square[-1])
             rows[:] = rows[by_radius]
             return np.int64(BALL), value, np.searchsorted(square, value), TAIL_OF_MANY
@@ -375,7 +376,7 @@ def _find_cut(sample, rows, middle, min_run):
 
 
 @njit(nogil=True, cache=True)
-def cut_sample(sample, leaf, min_run, nodes, values, middles, breaks):
+def cut_sample(sample, leaf, min_side, nodes, values, middles, breaks):
     """Fill a tree with cuts of a sample, (n, m) float32, and return the number of its nodes.
 
     The tree's arrays are those of `Cuts`.
@@ -390,7 +391,7 @@ def cut_sample(sample, leaf, min_run, nodes, values, middles, breaks):
         nodes[v, 0] = LEAF
         if end - begin <= leaf:
             continue
-        axis, value, below, kind = _find_cut(sample, rows[begin:end], middles[v], min_run)
+        axis, value, below, kind = _find_cut(sample, rows[begin:end], middles[v], min_side)
         if axis == LEAF:
             continue
         nodes[v, 0], nodes[v, 1], nodes[v, 2], values[v] = axis, used, used + 1, value
@@ -398,7 +399,7 @@ def cut_sample(sample, leaf, min_run, nodes, values, middles, breaks):
         nodes[used + 1, 3], ends[used + 1] = begin + below, end
         if kind == TAIL_OF_MANY:
             breaks[begin + below] = breaks[end] = True
-        elif kind == GAP_OR_JUMP and min(below, end - begin - below) >= min_run:
+        elif kind == GAP_OR_JUMP and min(below, end - begin - below) >= min_side:
             breaks[begin + below] = True
         used += 2
     return used

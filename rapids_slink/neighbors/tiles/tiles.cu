@@ -1,4 +1,5 @@
-// Boxes of tiles and what they leave, the rows of a search in their slots, and what products begin at and are compared with.
+// These kernels find the boxes of tiles and the tiles that they leave, put the rows of a search into slots, and write what products begin
+// at and are compared with.
 // __init__.py has the test and its proof.
 #include "neighbors/exact/formulas.cuh"
 #include "neighbors/tiles/sizes.cuh"
@@ -8,21 +9,21 @@
 typedef unsigned u32;
 typedef unsigned long long u64;
 
-constexpr float LARGEST = 1e30f;     // beyond it nothing is ruled out
+constexpr float LARGEST = 1e30f;     // nothing is ruled out beyond it
 constexpr double UNDERFLOW = 1e-306;  // a square of which E is more than what products of tiny numbers lose
-constexpr int SUMMING_THREADS = 1024;  // of the one block that adds counts up
+constexpr int SUMMING_THREADS = 1024;  // threads of the one block that adds counts up
 constexpr u32 STRIDE = 2654435769u;    // 2^32 by the golden ratio: its multiples modulo 2^32 are spread evenly
 
-// A block's box, of two tiles' (2, 2, m): edge f of m lowest and m highest.
+// Returns edge f, of m lowest and m highest, of a block's box, which is around the boxes of two tiles, (2, 2, m).
 __device__ __forceinline__ double block_edge(const double* __restrict__ boxes, int m, int f) {
     double one = boxes[f], other = boxes[2 * m + f];
     return f < m ? fmin(one, other) : fmax(one, other);
 }
 
-// The tile at a position of the low-discrepancy order.
-__device__ __forceinline__ int tile_at(long long place, int stride, int n_tiles) { return place * stride % n_tiles; }
+// Returns the tile at a position of the low-discrepancy order.
+__device__ __forceinline__ int tile_at(long long position, int stride, int n_tiles) { return position * stride % n_tiles; }
 
-// Whether all of a block and all of a tile have one exclusion id; -1 is none, and null pointers are for none at all.
+// Returns whether all of a block and all of a tile have one exclusion id; -1 is none, and null pointers are for none at all.
 __device__ __forceinline__ bool share_group(const int* block_group, int b, const int* tile_group, int t) {
     return block_group && block_group[b] >= 0 && block_group[b] == tile_group[t];
 }
@@ -47,14 +48,14 @@ extern "C" __global__ void __launch_bounds__(TILE) bound_tiles(
     }
 }
 
-// The boxes' edges by coordinates, (2, m, tiles), the tiles in the low-discrepancy order.
+// Writes the boxes' edges by coordinates, (2, m, tiles), with the tiles in the low-discrepancy order.
 extern "C" __global__ void turn_boxes(int n_tiles, int edges, int stride, const double* __restrict__ boxes, double* __restrict__ out) {
     long long i = thread_index();
     if (i >= (long long)n_tiles * edges) return;
     out[i] = boxes[(size_t)tile_at(i % n_tiles, stride, n_tiles) * edges + i / n_tiles];
 }
 
-// The places of the points in slots by coordinates, (m, slots) float32, those of point 0 in empty slots.
+// Writes the places of the points in slots by coordinates, (m, slots) float32, and that of point 0 in empty slots.
 extern "C" __global__ void turn_places(
     long long n, int m, const int* __restrict__ slots, const double* __restrict__ places, float* __restrict__ out) {
     long long s = thread_index();
@@ -63,9 +64,9 @@ extern "C" __global__ void turn_places(
     for (int f = 0; f < m; f++) out[f * n + s] = place[f];
 }
 
-// Marks the tiles within the reach of each block of rows, except those of its exclusion id: bit b of word w is the tile at position 32 w + b of
-// the order. `rows` are the boxes of the blocks' tiles, `tiles` those of the points', turned. A column of thread blocks has a block of
-// rows: there may be more than a grid has rows.
+// Marks the tiles within the reach of each block of rows, except those of its exclusion id: bit b of word w is the tile at position
+// 32 w + b of the order. `rows` are the boxes of the blocks' tiles, `tiles` those of the points', turned. A column of thread blocks
+// has a block of rows: there may be more than a grid has rows.
 extern "C" __global__ void mark_near_tiles(
     const double* __restrict__ rows, const double* __restrict__ tiles, int m, int n_tiles, int stride,
     const double* __restrict__ reach, const int* __restrict__ block_group, const int* __restrict__ tile_group, int words,
@@ -93,11 +94,11 @@ struct Balls {
     double rounding, shrink;
 };
 
-constexpr int MOST_COORDINATES = MOST_AXES + 1;  // of a place
+constexpr int MOST_COORDINATES = MOST_AXES + 1;  // the most coordinates of a place
 constexpr int GROUP = 4, MOST_GROUPS = MOST_AXES / GROUP;  // coordinates that are looked at together, before the last
 constexpr int LOOKS = 32;  // rows of a block that a tile is compared with first
 
-// The least by which a place, and some of its coordinates, are outside a box, squared.
+// These return the square of the least by which a place, or some of its coordinates, are outside a box.
 __device__ __forceinline__ float square_of_gap(float x, float low, float high) {
     float gap = fmaxf(fmaxf(low - x, x - high), 0.0f);
     return gap * gap;
@@ -304,11 +305,11 @@ extern "C" __global__ void put_rows(
 
 // Writes the neighbours of rows in the order, `width` of n for each.
 extern "C" __global__ void list_in_order(
-    long long rows, int width, int n, const int* __restrict__ ids, const int* __restrict__ place_of, const int* __restrict__ order,
+    long long rows, int width, int n, const int* __restrict__ ids, const int* __restrict__ position_of, const int* __restrict__ order,
     int* __restrict__ near, int* __restrict__ count) {
     long long i = thread_index(), s = i / width, c = i % width;
     if (s >= rows) return;
-    near[i] = order[max(0, min(place_of[ids[s]] - width / 2, n - width)) + c];
+    near[i] = order[max(0, min(position_of[ids[s]] - width / 2, n - width)) + c];
     if (c == 0) count[s] = width;
 }
 
@@ -343,8 +344,8 @@ extern "C" __global__ void share_groups(
     if (threadIdx.x == 0) common[blockIdx.x] = least == most ? most : -1;
 }
 
-// What a bound of surrogate distances stands for: `Metric.true_distance_bound`, and what rounding may add; -1 if it is -infinity, and
-// infinite if it is no number.
+// Turns a bound of surrogate distances into a distance: `Metric.true_distance_bound`, and what rounding may add. It is -1 if the bound
+// is -infinity, and infinite if it is no number.
 struct Reach {
     double error, stretch, factor, more, longer, rounding;
     __device__ double of(double bound) const {
@@ -355,8 +356,8 @@ struct Reach {
     }
 };
 
-// The largest distance that is wanted of a row's place, float32, rounded up, -1 if it has a bound of -infinity: that of the row times
-// `stretch`. And the largest of a block of rows, which a block of threads has.
+// Writes the largest distance that is wanted of a row's place, float32, rounded up: that of the row times `stretch`, or -1 if its bound
+// is -infinity. Writes the largest of a block of rows, too, which a block of threads has.
 extern "C" __global__ void __launch_bounds__(BLOCK) put_reach(
     const double* __restrict__ bound, const Reach reach, double stretch, float* __restrict__ reaches, double* __restrict__ of_block) {
     __shared__ double of_warp[BLOCK / WARP];
@@ -371,10 +372,10 @@ extern "C" __global__ void __launch_bounds__(BLOCK) put_reach(
     of_block[blockIdx.x] = stretched;
 }
 
-// The tiles of two cells for each block: of that whose points are nearest on average, by the squared distances of centres, (cells,
-// cells), and the mean squares of the points' distances from these, and of that whose nearest points are expected to be nearest: see
-// cpu.near_cells. Cells whose first and last blocks begin with tiles of the block's exclusion id are left out. Each block has room for `most`
-// tiles. A warp a block.
+// Lists the tiles of two cells for each block. The points of the one are nearest on average, by the squared distances of centres, (cells,
+// cells), and the mean squares of the points' distances from these. The nearest points of the other are expected to be nearest: see
+// cpu.near_cells. Cells whose first and last blocks begin with tiles of the block's exclusion id are left out. Each block has room
+// for `most` tiles. A warp takes a block.
 extern "C" __global__ void list_near_cells(
     int blocks, int cells, int most, double of_deviation, const int* __restrict__ row_cell, const double* __restrict__ between,
     const double* __restrict__ squares, const double* __restrict__ sizes, const double* __restrict__ scales,
@@ -396,7 +397,7 @@ extern "C" __global__ void list_near_cells(
         else if (expected < least[1]) least[1] = expected, best[1] = c;
     }
     long long begin = (long long)b * most, end = begin;
-    auto list = [&](double value, int cell) {  // of the lanes' cells that of the least value; -1 without any
+    auto list = [&](double value, int cell) {  // takes the cell of the least value among the lanes', or -1
         unsigned votes = __ballot_sync(ALL_LANES, value == -warp_max(-value) && cell >= 0);
         if (!votes) return -1;
         int chosen = __shfl_sync(ALL_LANES, cell, __ffs(votes) - 1), first = first_tile[chosen];
@@ -427,7 +428,8 @@ extern "C" __global__ void put_squares(int n, const double* __restrict__ squares
     if (i < (long long)n * n) products[i] = squares[i / n] + squares[i % n] - 2 * products[i];
 }
 
-// The largest error and the largest length of each cell's rows, zero at first, and the sum of its squared lengths. A block a tile.
+// Raises the largest error and the largest length of each cell's rows, which are zero at first, and adds up its squared lengths. A block
+// takes a tile.
 extern "C" __global__ void __launch_bounds__(TILE) sum_up_cells(
     const float* __restrict__ error, const float* __restrict__ length, const int* __restrict__ slots,
     const int* __restrict__ cell_of_tile, double* largest_error, double* largest_length, double* squares, double* rows) {
@@ -440,8 +442,8 @@ extern "C" __global__ void __launch_bounds__(TILE) sum_up_cells(
     atomicAdd(squares + cell, square), atomicAdd(rows + cell, (double)real);
 }
 
-// A band of each block's list, its tiles from `first` to `last`: marks the cells that they are of, and makes work items of `size` of
-// them for fused/pass.cuh, counted by `claimed`. `as_long`: all lists have as many items as if they went on to `last`. Those beyond a
+// Takes a band of each block's list, the tiles from `first` to `last`: marks the cells that they are of, and makes work items of `size`
+// of them for fused/pass.cuh, counted by `claimed`. `as_long`: all lists have as many items as if they went on to `last`. Those beyond a
 // list's end have no tiles: they begin and end at position 1, so that no position before the first is read. A block of threads has a block
 // of rows.
 extern "C" __global__ void plan_band(

@@ -207,8 +207,8 @@ class CopyCounts(PairSearch):
         of = self.count_of
         counts = counts_within(self.own, limits, self.device, of * (of - 1) / 2)
         if self.search is not None:
-            found = self.search.find(slice(0, of.size), np.inf)
-            counts += counts_within(found.weight, limits, self.device, of[found.src] * of[found.dst])
+            pairs = self.search.find(slice(0, of.size), np.inf)
+            counts += counts_within(pairs.weight, limits, self.device, of[pairs.src] * of[pairs.dst])
         return counts
 
 
@@ -268,8 +268,8 @@ class TilePairs(PairSearch):
                 listed = (ids >= 0) & (weights <= self.limit) & ~is_full[:, None]
                 if self.is_one:
                     listed &= ids > waiting[:, None]
-                at, place = xp.nonzero(listed)
-                yield waiting[at].astype("int64") << 32 | ids[at, place], weights[at, place]
+                at, column = xp.nonzero(listed)
+                yield waiting[at].astype("int64") << 32 | ids[at, column], weights[at, column]
                 waiting, k = waiting[is_full], LONGER * k
             for some in chunks_of(waiting, max(1, AT_ONCE // self.n)):
                 yield self._all_of(some)

@@ -112,13 +112,13 @@ class _Search(PairSearch):
         at, src, dst, weight = ends.copy(), np.empty(total, np.int32), np.empty(total, np.int32), np.empty(total)
         waiting = [pairs for _, pairs in parts]
 
-        def place(i: int) -> None:
+        def put(i: int) -> None:
             row, point, distance = waiting[i]
-            _place(row, point, distance, rows.start, at, src, dst, weight)
+            _put_pairs(row, point, distance, rows.start, at, src, dst, weight)
             waiting[i] = None  # its memory is free
 
         del parts
-        for_each_chunk(CPU, place, range(len(waiting)))
+        for_each_chunk(CPU, put, range(len(waiting)))
         for_each_chunk(
             CPU, lambda some: _sort(ends, some.start, some.stop, dst, weight), chunks_for_cores(at.size - 1, 1)
         )
@@ -300,12 +300,12 @@ def _count_by_row(row, count, first, ends):
 
 
 @njit(nogil=True, cache=True)
-def _place(row, point, weight, first, at, src, dst, out_weight):
+def _put_pairs(row, point, weight, first, at, src, dst, out_weight):
     """Put pairs where their rows' pairs begin, in the order that they have."""
     for i in range(row.size):
-        place = at[row[i] - first]
+        position = at[row[i] - first]
         at[row[i] - first] += 1
-        src[place], dst[place], out_weight[place] = row[i], point[i], weight[i]
+        src[position], dst[position], out_weight[position] = row[i], point[i], weight[i]
 
 
 @njit(nogil=True, cache=True)
@@ -320,8 +320,8 @@ def _sort(ends, begin, end, point, weight):
         ids, weights = point[a:b].copy(), weight[a:b].copy()
         if b - a <= MAX_RANKED:
             for e in range(b - a):
-                place = a + _rank(ids, ids[e])
-                point[place], weight[place] = ids[e], weights[e]
+                position = a + _rank(ids, ids[e])
+                point[position], weight[position] = ids[e], weights[e]
         else:
             order = np.argsort(ids)
             for e in range(b - a):

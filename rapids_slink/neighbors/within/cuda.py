@@ -199,22 +199,23 @@ class ImagePairs(PairSearch):
             while waiting:
                 blocks, some = waiting.pop()
                 between = float(limits[some.start]) if counts else -inf, float(limits[some.stop - 1])
-                found = self.filter.pairs_within(cp.asarray(self._items(blocks)), between, room, self.row_blocks - 1)
-                if found is None and some.stop > some.start + 1:
+                items = cp.asarray(self._items(blocks))
+                candidates = self.filter.pairs_within(items, between, room, self.row_blocks - 1)
+                if candidates is None and some.stop > some.start + 1:
                     waiting += [(blocks, half) for half in equal_slices(some, -(-(some.stop - some.start) // 2))]
-                elif found is None and counts and not self.filter.is_finest:
+                elif candidates is None and counts and not self.filter.is_finest:
                     self._refine()
                     waiting.append((blocks, some))
-                elif found is None and blocks.size > 1:
+                elif candidates is None and blocks.size > 1:
                     middle = blocks.size // 2
                     waiting += [(blocks[middle:], some), (blocks[:middle], some)]
-                elif found is None:
+                elif candidates is None:
                     yield from ((some, 0, *pairs) for pairs in self._of_block(int(blocks[0])))
                     advance()
                 else:
-                    (a, b, _), surely = found
+                    (a, b, _), surely = candidates
                     passed, (pair, weight) = a.size, self._within(a, b)
-                    del found, a, b
+                    del candidates, a, b
                     few_within = pair.size < LEAST_SHARE * passed
                     yield some, surely, pair, weight
                     if waiting and few_within and passed > MANY_PASSED * BLOCK_ROWS * blocks.size:

@@ -1,4 +1,4 @@
-// The pairs within a bound, and their numbers, by the bounding volume hierarchy of bvh.cuh.
+// These kernels list the pairs within a bound, and count them, by the bounding volume hierarchy of bvh.cuh.
 #include "neighbors/bvh.cuh"
 
 constexpr int THREADS = 256;

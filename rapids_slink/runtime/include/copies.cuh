@@ -1,9 +1,9 @@
-// Copies into shared memory.
+// These functions copy into shared memory.
 #pragma once
 
 __device__ __forceinline__ unsigned shared_address(const void* at) { return (unsigned)__cvta_generic_to_shared(at); }
 
-// Copies 4, 8 or 16 bytes, without waiting where the GPU can.
+// Copies 4, 8 or 16 bytes. From compute capability 8.0 on the thread does not wait for them.
 template <int SIZE>
 __device__ __forceinline__ void copy(void* to, const void* from) {
 #if __CUDA_ARCH__ >= 800
@@ -15,13 +15,13 @@ __device__ __forceinline__ void copy(void* to, const void* from) {
 #endif
 }
 
-// Ends a group of copies.
+// Ends a batch of copies, because `wait_for_copies` waits for whole batches.
 __device__ __forceinline__ void commit_copies() {
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.commit_group;" ::: "memory");
 #endif
 }
-// Waits for all copies but the last LATER groups.
+// Waits for all batches of copies except the last LATER.
 template <int LATER> __device__ __forceinline__ void wait_for_copies() {
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.wait_group %0;" ::"n"(LATER) : "memory");

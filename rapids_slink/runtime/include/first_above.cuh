@@ -1,7 +1,7 @@
-// How blocks and work items find their pair, and parts their cluster.
+// By this search blocks and work items find their pair, and parts their cluster.
 #pragma once
 
-// The first of the n ascending numbers that is above x.
+// Returns the position of the first of n ascending numbers that is above x, or the last position if none before it is.
 template <class T> __device__ __forceinline__ int first_above(const T* __restrict__ ends, int n, T x) {
     int low = 0, high = n - 1;
     while (low < high) {

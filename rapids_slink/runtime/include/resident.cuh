@@ -1,4 +1,4 @@
-// The blocks of a cooperative launch. All are resident, so they may wait for each other and share a kernel's steps.
+// These are the blocks of a cooperative launch. All are resident, so they may wait for each other and share a kernel's steps.
 #pragma once
 #include "runtime/include/threads.cuh"
 
@@ -33,7 +33,7 @@ struct ResidentBlocks {
         each_in_blocks(n, [&](long long i) { if (i < n) job(i); });
     }
 
-    // The same, with the warps of a block waiting for each other after each step, for neighbours that read the same memory.
+    // Does the same, but the warps of a block wait for each other after each step, so that neighbours read the same memory at a time.
     template <class Job> __device__ __forceinline__ void each_in_step(long long n, Job job) const {
         each_in_blocks(n, [&](long long i) {
             if (i < n) job(i);
@@ -41,7 +41,7 @@ struct ResidentBlocks {
         });
     }
 
-    // values[p] = start + item(low) + ... + item(p) for low <= p < high, and waits. `of_blocks` has room for a number a block.
+    // Sets values[p] to start + item(low) + ... + item(p) for low <= p < high, and waits. `of_blocks` has room for a number a block.
     template <class Item>
     __device__ void running_sums(long long low, long long high, unsigned start, unsigned* values, unsigned* of_blocks, Item item) {
         long long share = (high - low + blocks - 1) / blocks, from = low + share * blockIdx.x, to = min(from + share, high);

@@ -1,13 +1,14 @@
-// One thread per job, as `runtime.cuda.launch` starts them; sums of warps and blocks; stream compaction.
+// `runtime.cuda.launch` starts a thread for each job. These functions say which job is a thread's, combine the values of warps and
+// blocks, and give slots to threads that want one.
 #pragma once
 
 constexpr int WARP = 32;
 constexpr unsigned ALL_LANES = 0xffffffffu;
 
-// The job of this thread; the last block has threads without one.
+// Returns the job of this thread; the last block has threads without one.
 __device__ __forceinline__ long long thread_index() { return (long long)blockIdx.x * blockDim.x + threadIdx.x; }
 
-// The sum, or the largest, of a warp's values, in every lane. All threads of the warp must call.
+// These return the sum, or the largest, of a warp's values to every lane. All threads of the warp must call.
 template <class T> __device__ __forceinline__ T warp_sum(T x) {
     for (int step = WARP / 2; step; step /= 2) x += __shfl_xor_sync(ALL_LANES, x, step);
     return x;
@@ -16,7 +17,7 @@ template <class T> __device__ __forceinline__ T warp_max(T x) {
     for (int step = WARP / 2; step; step /= 2) x = max(x, __shfl_xor_sync(ALL_LANES, x, step));
     return x;
 }
-// The bits that are set in some lane.
+// Returns the bits that are set in some lane. All threads of the warp must call.
 __device__ __forceinline__ unsigned warp_or(unsigned x) {
 #if __CUDA_ARCH__ >= 800
     return __reduce_or_sync(ALL_LANES, x);
@@ -26,7 +27,7 @@ __device__ __forceinline__ unsigned warp_or(unsigned x) {
 #endif
 }
 
-// The largest of a block's values, in its first thread. All threads of the block must call.
+// Returns the largest of a block's values to its first thread. All threads of the block must call.
 template <class T> __device__ __forceinline__ T block_max(T value) {
     __shared__ T of_warp[WARP];
     value = warp_max(value);
@@ -38,13 +39,14 @@ template <class T> __device__ __forceinline__ T block_max(T value) {
     return value;
 }
 
-// *to = the largest of a block's values. All threads of the block must call.
+// Sets *to to the largest of a block's values. All threads of the block must call.
 __device__ __forceinline__ void put_largest(float value, float* to) {
     value = block_max(value);
     if (threadIdx.x == 0) *to = value;
 }
 
-// A slot, counted from `counter`, for every thread that wants one. All threads of the warp must call; one atomic per warp.
+// Returns a slot, counted from `counter`, to every thread that wants one, with one atomic per warp. All threads of the warp must
+// call.
 template <class Count> __device__ __forceinline__ Count claim_in_warp(bool wanted, Count* counter) {
     unsigned votes = __ballot_sync(ALL_LANES, wanted), lane = threadIdx.x % WARP;
     Count first = 0;
@@ -52,8 +54,8 @@ template <class Count> __device__ __forceinline__ Count claim_in_warp(bool wante
     return __shfl_sync(ALL_LANES, first, 0) + __popc(votes & ((1u << lane) - 1));
 }
 
-// Slots, counted from `counter`, for the ITEMS items of each thread that are wanted, in the order of warps, then items, then
-// lanes, so that neighbours in the input stay together. All threads of the block must call; one atomic per block.
+// Gives slots, counted from `counter`, to those of the ITEMS items of each thread that are wanted, with one atomic per block. They are
+// in the order of warps, then items, then lanes, so that neighbours in the input stay together. All threads of the block must call.
 template <int ITEMS, class Count>
 __device__ __forceinline__ void claim_in_block(const bool (&wanted)[ITEMS], Count (&slot)[ITEMS], Count* counter) {
     __shared__ Count start[WARP];  // of each warp
@@ -82,7 +84,8 @@ __device__ __forceinline__ void claim_in_block(const bool (&wanted)[ITEMS], Coun
     for (int j = 0; j < ITEMS; j++) slot[j] += start[warp];
 }
 
-// The sum over the block's threads up to this one; `total` is that over all of them. All threads of the block must call.
+// Returns the sum over the block's threads up to this one, and sets `total` to that over all of them. All threads of the block must
+// call.
 __device__ __forceinline__ unsigned scan_in_block(unsigned value, unsigned& total) {
     __shared__ unsigned sums[WARP];  // of each warp
     unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;

@@ -5,17 +5,17 @@
 
 **The forest of a list of edges** is found by Borůvka's algorithm on a worklist that shrinks.
 
-    columns ──collect──▶ worklist ──merge──contract──▶ worklist ──▶ … ──▶ nothing left
+    columns ──collect──▶ worklist ──connect──contract──▶ worklist ──▶ … ──▶ nothing left
 
 - Edges are ordered by (weight, row). All differ, so the forest is unique, and every device returns it. A weight is
   compared as its *key*, the unsigned integer of its width that has its order; -0.0 equals 0.0. Inverted keys give the
   maximum spanning forest.
 - Every edge of the worklist names the two components that it connects by their roots, and is offered to both.
-- Merge: each component takes its best edge and points at the component across. If two chose the same edge, the smaller
-  stays a root. Then every pointer is moved on to its root. A component without an edge is complete and not visited
-  again.
+- Connect: each component takes its best edge and points at the component across. If two chose the same edge, the
+  smaller stays a root. Then every pointer is moved on to its root. A component without an edge is complete and not
+  visited again.
 - Contract: the ends of the edges become roots again, and edges within one component are dropped.
-- In a dense graph nearly all edges lie within a component once the lightest are merged. So the rounds run first on
+- In a dense graph nearly all edges lie within a component once the lightest are taken. So the rounds run first on
     about `LIGHT_EDGES` lightest edges per node, found by a sample, and then on the other edges that still connect two
   components. The result does not depend on where the edges are divided.
 
@@ -65,7 +65,7 @@ class EdgeList:
     src: Array
     dst: Array
     weight: Array  # array of shape (m,), of four or eight bytes, integers or floats, no NaN
-    n_nodes: int  # above every number in `src` and `dst`, at most 2³¹ - 1
+    n_nodes: int  # more than every number in `src` and `dst`, at most 2³¹ - 1
     maximum: bool = False  # whether heavier edges come first; equal ones keep the order of their rows in both cases
 
 
@@ -121,9 +121,9 @@ def _heaviest_of_lightest(edges: EdgeList, smallest: int, device: Device) -> int
         return None
     rows = np.random.default_rng(0).integers(0, m, SAMPLE)
     keys = to_host(kernels(device).keys_of_rows(edges, device.asarray(rows)))
-    place = min(int(SAMPLE * LIGHT_EDGES * n / m), SAMPLE - 1)
-    last = np.partition(keys, place)[place]
-    return int(np.sort(rows[keys == last])[place - np.count_nonzero(keys < last)])  # the earlier of equal ones first
+    position = min(int(SAMPLE * LIGHT_EDGES * n / m), SAMPLE - 1)
+    last = np.partition(keys, position)[position]
+    return int(np.sort(rows[keys == last])[position - np.count_nonzero(keys < last)])  # the earlier of equal ones first
 
 
 def _is_dense(m: int, n: int, smallest: int) -> bool:
@@ -144,7 +144,7 @@ class Graph:
     """A weighted graph on a device."""
 
     edges: EdgeList  # one row for each of the frame's
-    ids: Array = None  # of the nodes, as they first appear in ``src``, then ``dst``; None if ids are node numbers
+    ids: Array = None  # the nodes' ids, as they first appear in ``src``, then ``dst``; None if ids are node numbers
 
     @property
     def nbytes(self) -> int:
@@ -198,7 +198,7 @@ def _of_sparse(matrix: Any) -> GivenGraph:
     """Return the stored entries of a square sparse matrix, zeros among them, as edges."""
     if len(matrix.shape) != 2 or matrix.shape[0] != matrix.shape[1]:
         raise ValueError(f"a sparse matrix of edges must be square, got shape {tuple(matrix.shape)}")
-    entries = matrix.tocsr().tocoo()  # SciPy adds up entries at the same place
+    entries = matrix.tocsr().tocoo()  # SciPy adds up entries at the same position
     frame = device_of(entries.data).frames.DataFrame({"src": entries.row, "dst": entries.col, "weight": entries.data})
 
     def as_matrix(tree: Any) -> Any:
@@ -265,7 +265,7 @@ def read_graph(frame: Any, device: Device, *, maximum: bool = False, most_number
     the number of edges. Other ids are names, which are numbered.
     """
     require_columns(frame, tuple(COLUMNS), "edges")
-    columns = {name: frame[name] for name in COLUMNS}  # once: it takes longer than a round of Borůvka
+    columns = {name: frame[name] for name in COLUMNS}  # taken once, because that takes longer than a round of Borůvka
     _check_columns(columns)
     m, ids, high = len(frame), None, -1
     src, dst = columns["src"], columns["dst"]
@@ -386,9 +386,9 @@ def forest_of_edges(edges: EdgeList, min_samples: int, device: Device, row_weigh
     each row counts for.
     """
     xp, n = device.xp, edges.n_nodes
-    joins = (edges.src != edges.dst) & (edges.weight < xp.inf)
-    weight = edges.weight[joins].astype("float64")
-    code = edge_codes(edges.src[joins], edges.dst[joins], xp)
+    connects = (edges.src != edges.dst) & (edges.weight < xp.inf)
+    weight = edges.weight[connects].astype("float64")
+    code = edge_codes(edges.src[connects], edges.dst[connects], xp)
     order = stable_order(weight, xp)
     order = order[stable_order(code[order], xp)]
     code, weight = code[order], weight[order]
@@ -422,7 +422,7 @@ def core_distances_of(ends: tuple[Array, Array], weight: Array, row_weight: Arra
     node, count = node[order], xp.cumsum(row_weight[other[order]])
     start = xp.searchsorted(node, xp.arange(n))
     before = xp.where(start > 0, count[xp.maximum(start, 1) - 1], 0.0) if count.size else xp.zeros(n)
-    copies = row_weight - 1  # at no distance
+    copies = row_weight - 1  # they are at no distance
     at = xp.searchsorted(count, before + xp.maximum(min_samples - copies, 0) * (1 - 2.0**-40))
     core, has = xp.full(n, xp.inf), xp.flatnonzero(at < xp.concatenate([start[1:], xp.full(1, count.size)]))
     core[has] = both[order[at[has]]]

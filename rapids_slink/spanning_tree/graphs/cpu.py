@@ -15,21 +15,21 @@ FLOATING, SIGNED = ord("f"), ord("i")  # NumPy's kinds
 
 def workspace(first: int, m: int, n: int, itemsize: int) -> int:
     """Return the bytes of `spanning_forest` if the first edges of the worklist, `first` of them, are written."""
-    place = 4 if m < 2**31 else 8
-    return first * (8 + itemsize + place) + m + n * (8 + place)
+    index_size = 4 if m < 2**31 else 8
+    return first * (8 + itemsize + index_size) + m + n * (8 + index_size)
 
 
 def spanning_forest(edges: EdgeList, limit: int | None) -> tuple[np.ndarray, np.ndarray]:
     """Return what `graphs.spanning_forest` returns; the lightest edges, up to that in the row `limit`, go first.
 
     If that is None, all edges go at once. The worklist has two ends, the key and the row of each edge, in the order of
-    the rows. The best edge of a component is its place in the worklist; it is -1 for none, and between rounds.
+    the rows. The best edge of a component is its position in the worklist; it is -1 for none, and between rounds.
     """
     m, n, bits = edges.src.size, edges.n_nodes, read_only(_bits(edges.weight))
     src, dst, (kind, top, invert) = read_only(edges.src), read_only(edges.dst), _weight_kind(edges)
-    place = np.int32 if m < 2**31 else np.int64
-    parent, best, in_forest = np.arange(n, dtype=np.int32), np.full(n, -1, place), np.zeros(m, bool)
-    a, b, keys, rows = (np.empty(m, dtype) for dtype in (np.int32, np.int32, bits.dtype, place))
+    index_type = np.int32 if m < 2**31 else np.int64
+    parent, best, in_forest = np.arange(n, dtype=np.int32), np.full(n, -1, index_type), np.zeros(m, bool)
+    a, b, keys, rows = (np.empty(m, dtype) for dtype in (np.int32, np.int32, bits.dtype, index_type))
     for part in (ALL,) if limit is None else (LIGHTEST, REST):
         if part == REST:
             flatten(parent)

@@ -60,7 +60,7 @@ def spanning_forest(edges: EdgeList, limit: int | None) -> tuple[Array, Array]:
                 "collect_edges", m, m, *_columns(edges), edges.maximum, part, limit or 0, component, worklist.shape[1],
                 worklist, packed, best, counts,
             )  # fmt: skip
-            collected = m if m <= worklist.shape[1] else int(counts[0])  # without a wait if all m fit
+            collected = m if m <= worklist.shape[1] else int(counts[0])  # the GPU is not waited for if all m fit
             if collected <= worklist.shape[1]:
                 break
             # The sample was misleading: collect again with capacity for all.

@@ -13,7 +13,7 @@ typedef unsigned long long word_t;
 
 constexpr word_t NOTHING = ~0ull;
 constexpr int ITEMS = 4;            // edges or components per thread
-constexpr int THREADS = 512, BLOCKS = 2;  // of `boruvka_rounds`: per block, resident per multiprocessor
+constexpr int THREADS = 512, BLOCKS = 2;  // BLOCKS of THREADS of `boruvka_rounds` fit on a multiprocessor
 constexpr int JUMPS = 16;           // steps towards the root at a time
 constexpr int SINGLE_BLOCK = 4096;  // edges and components up to which one block works alone
 constexpr int UNSIGNED = 0, SIGNED = 1, FLOATING = 2;  // kinds of weights
@@ -36,7 +36,7 @@ struct Worklist {
     __device__ word_t row(long long i) const { return rows ? rows[i] : words[i] & 0xffffffff; }
 };
 
-// The j-th item of this thread in a tile, the items that a block processes together; by default the tile of its number.
+// Returns the j-th item of this thread in a tile, which has the items that a block processes together; by default the tile of its number.
 __device__ __forceinline__ long long item(int j, long long tile = blockIdx.x) {
     return (tile * ITEMS + j) * blockDim.x + threadIdx.x;
 }
@@ -45,7 +45,7 @@ __device__ __forceinline__ word_t pair(int a, int b) { return (word_t)a << 32 | 
 __device__ __forceinline__ int upper(word_t ends) { return (int)(ends >> 32); }
 __device__ __forceinline__ int lower(word_t ends) { return (int)(ends & 0xffffffff); }
 
-// The bits of a weight as an unsigned integer of the same order; both zeros are one. It uses integer arithmetic only, because
+// Returns the bits of a weight as an unsigned integer of the same order; both zeros are one. It uses integer arithmetic only, because
 // CuPy's -ftz=true would turn subnormal numbers into zeros.
 __device__ __forceinline__ word_t key_of(Weights weights, long long row) {
     word_t top = 1ull << (8 * weights.bytes - 1), ones = top | (top - 1);
@@ -279,9 +279,9 @@ extern "C" __global__ void flatten(long long n, int* parent, word_t* pending) {
     jump_all(blockIdx.x, n, nullptr, parent, pending);
 }
 
-// The blocks of a cooperative launch that have not returned.
+// These are the blocks of a cooperative launch that have not returned.
 struct RemainingBlocks : ResidentBlocks {
-    // Whether this block is still needed for `items` items; a block that is not returns, the highest numbers first.
+    // Returns whether this block is still needed for `items` items; a block that is not returns, the highest numbers first.
     __device__ __forceinline__ bool needs_block_for(long long items) {
         long long tile = (long long)ITEMS * blockDim.x, needed = items <= SINGLE_BLOCK ? 1 : (items + tile - 1) / tile;
         if (needed < blocks) blocks = (unsigned)needed;
@@ -299,7 +299,7 @@ struct RemainingBlocks : ResidentBlocks {
     }
 };
 
-// All rounds in one launch: the late ones take less time than a launch, let alone a synchronization with the host. The
+// Makes all rounds in one launch: the late ones take less time than a launch, let alone a synchronization with the host. The
 // worklist of `*count` edges has been offered; the components of the first round are all n nodes.
 //
 // `zeros` holds the blocks' counter, then counts that are used once each: resetting one would need another barrier, after all
@@ -314,7 +314,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) boruvka_rounds(
     RemainingBlocks grid{zeros};
     const int* listed = nullptr;
     long long active = n;
-    word_t* last = zeros;  // of the words in use
+    word_t* last = zeros;  // the last of the words in use
     long long m = *count;
     while (m && grid.needs_block_for(max(m, active))) {
         if (!packed)

@@ -46,7 +46,7 @@ from rapids_slink.neighbors.filter import (
     shrink_factor,
     sure_radius,
 )
-from rapids_slink.neighbors.task import BLOCK, equal_slices
+from rapids_slink.neighbors.task import BLOCK_VALUES, equal_slices
 from rapids_slink.runtime.cuda import (
     WARP,
     c_struct,
@@ -67,11 +67,11 @@ from rapids_slink.runtime.memory import outside_pool
 MMA, WGMMA, COUNTS, TIGHTEN = (f"neighbors/filter/fused/{name}.cu" for name in ("mma", "wgmma", "counts", "tighten"))
 BLOCK_ROWS, TILE = constant(MMA, "ROWS"), constant(MMA, "COLUMNS")  # rows of a work item, points of a tile
 ATOM_STEPS, STEP_BYTES = 4, 32  # tensor core instructions that an atom of features takes, and a row's bytes in each
-PIECE_BYTES, NORM_BYTES = constant(MMA, "PIECE_BYTES"), 4 * TILE  # of a tile's rows of one atom; of half norms
+PIECE_BYTES, NORM_BYTES = constant(MMA, "PIECE_BYTES"), 4 * TILE  # bytes of a tile's rows in an atom, and half norms
 #: Stages of wgmma.cu by the number of atoms that stay in shared memory: with more none stays.
 WGMMA_STAGES = 4, 8, 8, 6, 5, 8, 7, 6, 5
 WGMMA_WARPS, QUEUE_BYTES = constant(WGMMA, "WARPS"), 8 * constant(MMA, "QUEUE")  # that test; a warp's survivors
-RESERVED_BYTES = 1024  # of shared memory, by CUDA for each block
+RESERVED_BYTES = 1024  # CUDA reserves these bytes of shared memory for each block
 #: Warps of a block of mma.cu, its stages, and blocks of a multiprocessor: the first that fits is taken. The last fits
 #: into Turing's 64 KiB. Copies are not asynchronous there, so a second stage would hide little.
 MMA_SHAPES = (4, 3, 2), (4, 2, 2), (8, 3, 1), (8, 2, 1), (4, 2, 1), (8, 1, 1)
@@ -158,10 +158,10 @@ def append_survivors(
     """
     survivors = into.candidates
     half_sq_dist = getattr(survivors, "half_sq_dist", None)
-    bits = [  # of numbers that are no int32, as the kernel reads them
+    half_sq_bits, count, next_item = (  # the bits of numbers that are no int32, as the kernel reads them
         part if part is None or part.dtype == cp.int32 else part.view(cp.uint32)
         for part in (half_sq_dist, survivors.count, into.next_item)
-    ]
+    )
     radii = radii or Radii(None, None)
     check_arrays(image.y.dtype, image.y, rows.y)  # the kernel reads these as bytes
     if local is None:
@@ -176,14 +176,15 @@ def append_survivors(
     kind = half_sq_dist is not None, into.thresholds is not None, local is not None, into.counts_sure, *types
     body = _compiled(steps, kind, is_hopper(), current_gpu())
     table = into.pair_numbers
-    pairs = (np.uint64(0), int(into.once)) if table is None else (np.uint64(table.data.ptr), len(table))
+    numbers_at, columns = (np.uint64(0), int(into.once)) if table is None else (np.uint64(table.data.ptr), len(table))
     addresses = [np.uint64(0)] * 5 if local is None else [np.uint64(part.data.ptr) for part in local]
     sizes = (0, 0) if local is None else (local.thresholds.shape[1], local.begins.shape[1])
     grid = (min(len(items) * (BLOCK_ROWS // body.rows), body.blocks * multiprocessors()),)
     launch_blocks(
         body.source, "append_survivors", grid, body.threads, rows.y, image.y, image.half_norm, -(-steps // ATOM_STEPS),
         items, len(items), n_points, rows.half_norm, radii.by_row, radii.by_tile, tile_error,
-        into.row_group, into.point_group, survivors.capacity, survivors.ids, *bits, into.thresholds, c_struct(*pairs),
+        into.row_group, into.point_group, survivors.capacity, survivors.ids, half_sq_bits, count, next_item,
+        into.thresholds, c_struct(numbers_at, columns),
         c_struct(*addresses, *map(np.int64, sizes)), options=body.options, shared_memory=body.shared,
     )  # fmt: skip
 
@@ -235,7 +236,7 @@ class _Body:
 @cache
 def _compiled(steps: int, kind: tuple[bool, ...], hopper: bool, gpu: int) -> _Body:
     body = _body(steps, kind, hopper, gpu)
-    cuda_kernel(body.source, "append_survivors", *body.options).max_dynamic_shared_size_bytes = body.shared
+    cuda_kernel(body.source, "append_survivors", body.options).max_dynamic_shared_size_bytes = body.shared
     return body
 
 
@@ -285,8 +286,8 @@ def _shape(resident: int, gpu: int) -> tuple[int, int, int]:
     raise RuntimeError(f"the fused filter needs {block} bytes of shared memory a block, more than this GPU has")
 
 
-QUANTIZE, QUANTIZE_WARPS = "neighbors/filter/quantize.cu", 2  # of a block
-ATOM_BYTES = ATOM_STEPS * STEP_BYTES  # of a row
+QUANTIZE, QUANTIZE_WARPS = "neighbors/filter/quantize.cu", 2  # warps of a block
+ATOM_BYTES = ATOM_STEPS * STEP_BYTES  # bytes of a row in an atom
 MIXED = 32  # features that a Hadamard matrix mixes
 MIXES = 2
 #: Above the relative error of a rotation: (2 + 2·5·√32)·2⁻²⁴ and terms of second order.
@@ -456,7 +457,7 @@ class Projected(Int8):
     def encode(self, values: Array, rows: Array, size: int) -> QuantizedPoints:
         """Return the image of some rows, filled up to `size` rows."""
         image, tile_bytes = self._empty(size), self.atoms * ATOM_BYTES
-        tiles = -(-max(BLOCK // values.shape[1], -(-size // MAX_PARTS)) // TILE)
+        tiles = -(-max(BLOCK_VALUES // values.shape[1], -(-size // MAX_PARTS)) // TILE)
         for part in equal_slices(slice(0, size), tiles * TILE):
             first, own = part.start, rows[part]
             rest = QuantizedPoints(image.y[first * tile_bytes :], image.half_norm[first:], image.error[first:])

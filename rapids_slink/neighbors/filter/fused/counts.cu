@@ -1,4 +1,4 @@
-// Rows of zeros and ones as bits, and which counts of common bits leave two rows within a bound.
+// These kernels write rows of zeros and ones as bits, and which counts of common bits leave two rows within a bound.
 //
 // Let c be the count, and v and w the two rows' numbers of ones. The distance is at most t only if
 //
@@ -30,8 +30,8 @@ struct __align__(16) Chunk {
     unsigned long long bits[2];
 };
 
-// The image of m rows of d columns, filled up by padding, and their errors. A warp a row, whose last column is its number of
-// ones.
+// Writes the image of m rows of d columns, filled up by padding, and their errors. A warp takes a row, whose last column is its number
+// of ones.
 extern "C" __global__ void put_bits(
     const word* __restrict__ values, int d, const int* __restrict__ rows, long long m, int atoms, Chunk* __restrict__ image,
     int* __restrict__ half_norm, float* __restrict__ error) {
@@ -66,8 +66,8 @@ __device__ Bound least_count(bit_containment, double t, double w, double least, 
     return {share * slope, share * (low - slope * least)};
 }
 
-// The lines of m rows with these bounds, and a line above those of each tile; 0 for the rows after them. Points have from `least`
-// to `most` ones. A block a tile.
+// Writes the lines of m rows with these bounds, and a line above those of each tile; it is 0 for the rows after them. Points have from
+// `least` to `most` ones. A block takes a tile.
 extern "C" __global__ void lines_of_rows(
     long long m, const double* __restrict__ bound, const float* __restrict__ error, double least, double most,
     Line* __restrict__ of_row, Line* __restrict__ of_tile) {

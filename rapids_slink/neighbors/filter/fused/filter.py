@@ -51,7 +51,7 @@ from rapids_slink.runtime.cuda import (
 )
 from rapids_slink.runtime.device import Array, Device
 
-TIGHTEN_WARPS = constant(TIGHTEN, "WARPS")  # of a block
+TIGHTEN_WARPS = constant(TIGHTEN, "WARPS")  # warps of a block
 
 
 class ImageFilter(TileFilter):
@@ -66,8 +66,8 @@ class ImageFilter(TileFilter):
     #: Where lists bound the rows, all slices grow by `listed_growth`, and lists are made after the slices that end at
     #: `listed_offsets` or later.
     listed_offsets, listed_growth = 128, 4.0
-    max_rows = 2**18  # of a launch: enough blocks to fill the GPU evenly
-    max_candidates = 2**26  # of a launch
+    max_rows = 2**18  # a launch of this number has enough blocks to fill the GPU evenly
+    max_candidates = 2**26  # the most of a launch
 
     encoding: Any  # makes the images; see `fused`
     points_image: QuantizedPoints | None
@@ -153,7 +153,7 @@ class ImageFilter(TileFilter):
 
         In that case one more candidate is cheaper than to look up the exclusion id of every survivor.
         """
-        return (groups[0], groups[1][self.order]) if task.per_group_minimum else (None, None)
+        return (groups[0], groups[1][self.order]) if task.only_minima else (None, None)
 
     def candidates(
         self, rows: Any, band: slice, bound: Any, groups: Groups, task: SearchTask, capacity: int | None = None
@@ -162,7 +162,7 @@ class ImageFilter(TileFilter):
         if band.start % TILE:
             raise ValueError(f"a band starts at a multiple of {TILE} points, got {band.start}")
         m = bound.size
-        counts = cp.zeros(m + 1, cp.int32)  # and the next work item
+        counts = cp.zeros(m + 1, cp.int32)  # the last is the next work item
         capacity = capacity or self.room * candidate_capacity(task.k)
         candidates = Candidates(cp.empty((m, capacity), cp.int32), counts[:m], self.order)
         items = work_items(rows.half_norm.size // BLOCK_ROWS, band.start // TILE, -(-band.stop // TILE))
@@ -230,7 +230,8 @@ class ImageFilter(TileFilter):
         weigh. A pair comes once. Pairs of a point with itself or its fillers do not come; `filled_block` is the block
         of rows that is filled up.
         """
-        radii, thresholds = self._terms_within(*limits, filled_block)
+        low, high = limits
+        radii, thresholds = self._terms_within(low, high, filled_block)
         return self._listed_pairs(items, radii, thresholds, capacity, once=True)
 
     def _terms_within(self, low: float, high: float, filled_block: int) -> tuple[Radii, Array]:
@@ -281,7 +282,7 @@ def sorted_keys(values: Array) -> Array:
     return keys
 
 
-def numbers_and_places(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def numbers_and_positions(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the values, float32, and the positions, int32, that some of the `sorted_keys` hold."""
     bits, top = (keys >> np.uint64(32)).astype(np.uint32), np.uint32(1 << 31)
     return np.where(bits & top, bits ^ top, ~bits).view(np.float32), (keys & np.uint64(2**32 - 1)).astype(np.int32)
@@ -340,8 +341,8 @@ class FusedFilter(ImageFilter, ProductFilter):
             listed *= 1 if queries is points else FP16_QUERIES
             self.encoding = cheapest(points, len(queries), scaling, device, within, listed)
         self.name = self.encoding.name
-        terms = radius_terms(self.n_features, self.encoding.scale * self.encoding.stretch, metric)
-        self.radius_struct = c_struct(*terms)
+        unit = self.encoding.scale * self.encoding.stretch
+        self.radius_struct = c_struct(*radius_terms(self.n_features, unit, metric))
 
     @property
     def is_finest(self) -> bool:
@@ -374,12 +375,12 @@ class FusedFilter(ImageFilter, ProductFilter):
             image = self.encoding.encode(self.points, cp.arange(first, first + n, dtype=cp.int32), padded(n, TILE))
             key = self.radii(bound, image.error, image.error.size).by_row[:n] ** 2
         keys = sorted_keys(key)
-        (last, places), (median, _) = (
-            numbers_and_places(keys[some].get()) for some in (slice(-MAX_FAR - 1, None), slice(n // 2, n // 2 + 1))
+        (last, positions), (median, _) = (
+            numbers_and_positions(keys[some].get()) for some in (slice(-MAX_FAR - 1, None), slice(n // 2, n // 2 + 1))
         )
         far = int((last.astype("float64") > FAR * float(median[0])).sum())  # the product may be beyond float32
         far = far if far <= MAX_FAR else 0
-        return tiles_in_strides(keys, n - far), cp.asarray(places[places.size - far :])
+        return tiles_in_strides(keys, n - far), cp.asarray(positions[positions.size - far :])
 
     def is_coarse(self, survivors: Survivors, room: int, share: float) -> bool:
         """Return whether more than a share of the rows has more survivors than `room`."""
@@ -396,12 +397,13 @@ class FusedFilter(ImageFilter, ProductFilter):
         image, n = self.image(), self.order.size
         check_arrays(self.encoding.sum_type, survivors.half_sq_dist)
         keys = max(4, power_of_two(-(-survivors.capacity // WARP)))  # few sizes, each of which is compiled
-        known = square_bound(self.points, self.scaling.scale, self.metric)
+        distance_bound = square_bound(self.points, self.scaling.scale, self.metric)
         int8 = int(self.encoding.sum_type == "int32")
         launch_blocks(
             TIGHTEN, "tighten", (-(-n // TIGHTEN_WARPS),), TIGHTEN_WARPS * WARP, n, k, survivors.capacity, self.points,
-            self.n_features, self.order, image.error, self.tile_error, self.largest_error, self.radius_struct, known,
-            alignment(self.points), self.missing, last, bound, survivors.ids, survivors.half_sq_dist, survivors.count,
+            self.n_features, self.order, image.error, self.tile_error, self.largest_error, self.radius_struct,
+            distance_bound, alignment(self.points), self.missing, last, bound, survivors.ids, survivors.half_sq_dist,
+            survivors.count,
             options=(f"-DKEYS_PER_LANE={keys}", f"-DINT8={int8}", value_option(self.points.dtype)),
         )  # fmt: skip
 
@@ -410,8 +412,8 @@ class FusedFilter(ImageFilter, ProductFilter):
     ) -> Any:
         """Return the pairs of points whose surrogate distance is at most their component pair's, and maybe others.
 
-        `order`, int32, has the points in blocks of `BLOCK_ROWS`; within a block a point may repeat only in a run. Each
-        of `items`, (m, 4) int32, has a block of rows by the number of its first tile; the first tile of points and the
+        `order`, int32, has the points in blocks of `BLOCK_ROWS`; in a block a point's copies follow each other. Each of
+        `items`, (m, 4) int32, has a block of rows by the number of its first tile; the first tile of points and the
         one after the last, at most `MAX_ITEM_TILES`; and the number of its component pair. `upper`, float64, is the
         surrogate distance by component pair. Where items have points of several components, their component pair is
         that of the largest `upper`, and `components` are the component of each point in that order, int32, and the
@@ -425,10 +427,10 @@ class FusedFilter(ImageFilter, ProductFilter):
         try:
             thresholds = self.radii(upper, None, padded(upper.size, TILE)).by_row
             radii = Radii(self.image().error, None)
-            found = self._listed_pairs(items, radii, thresholds, min(FIRST_PAIRS, max_pairs), components)
-            if found is None and max_pairs > FIRST_PAIRS:
-                found = self._listed_pairs(items, radii, thresholds, max_pairs, components)
-            return found and found[0]
+            listed = self._listed_pairs(items, radii, thresholds, min(FIRST_PAIRS, max_pairs), components)
+            if listed is None and max_pairs > FIRST_PAIRS:
+                listed = self._listed_pairs(items, radii, thresholds, max_pairs, components)
+            return listed and listed[0]
         finally:
             self.arrange(before, far)
 
@@ -438,7 +440,7 @@ class FusedFilter(ImageFilter, ProductFilter):
         threshold = self.radii(cp.full(1, high), None, padded(1, TILE)).by_row[:1]
         if radius < 0:
             return Radii(image.error, None), threshold
-        norms = cp.where(image.half_norm > -(2**30), image.half_norm, 0)  # without padding
+        norms = cp.where(image.half_norm > -(2**30), image.half_norm, 0)  # padding counts as 0
         largest = -norms.reshape(-1, TILE).min(axis=1).astype(cp.float32) * np.float32(1 + 2.0**-22)
         terms = cp.asarray((radius, *slacks, float(filled_block)), cp.float32)
         return Radii(image.error, largest), cp.concatenate((threshold, terms))
@@ -463,7 +465,7 @@ class FusedFilter(ImageFilter, ProductFilter):
 
 
 MAX_BITS = 2**24  # counts and numbers of ones are exact in float32
-#: The least number of points that give each row its first bound, by whether that bounds all rows of its group.
+#: The least number of points that give each row its first bound, by whether that bounds all rows of its exclusion id.
 SEED_POINTS = {False: 256, True: 64}
 
 
@@ -528,7 +530,7 @@ class CountFilter(ImageFilter):
 
     def seed(self, task: SearchTask, rows: Array, bound: Array, most_rows: int) -> None:
         """Tighten the rows' bounds by their distances to a sample of points."""
-        size = max(SEED_POINTS[task.per_group_minimum], 8 * task.k)
+        size = max(SEED_POINTS[task.only_minima], 8 * task.k)
         self.seed_by_distances(task, rows, bound, self.order[:: max(1, self.order.size // size)][:size])
 
     def tighten(self, survivors: Survivors, bound: Array, k: int, last: bool) -> None:

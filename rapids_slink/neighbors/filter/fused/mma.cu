@@ -1,4 +1,4 @@
-// The body of the fused filter for all GPUs: mma.sync.
+// This is the body of the fused filter for all GPUs, by mma.sync.
 //
 // A block of WARPS warps has 32 rows a warp, and all warps copy the pieces that come next into a ring of STAGES stages while
 // they form the products of one. Two blocks share a multiprocessor, so that one tests while the other multiplies. Where there
@@ -10,7 +10,7 @@
 #define WARPS 4
 #define STAGES 3
 #endif
-constexpr int THREADS = 32 * WARPS, BLOCKS = 8 / WARPS;  // of a multiprocessor
+constexpr int THREADS = 32 * WARPS, BLOCKS = 8 / WARPS;  // BLOCKS of THREADS fit on a multiprocessor
 constexpr int BLOCK_TILES = WARPS * 32 / COLUMNS;        // tiles of rows
 constexpr int STAGE_PIECES = RESIDENT_ATOMS ? 1 : 1 + BLOCK_TILES;  // the columns' first, then the rows' if not resident
 constexpr int AHEAD = STAGES - 1;  // stages that are copied while the products of another are formed

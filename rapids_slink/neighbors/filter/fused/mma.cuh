@@ -1,4 +1,4 @@
-// Products of a warp by mma.sync, of 32 rows and 128 columns over the pieces of both.
+// A warp forms the products of 32 rows and 128 columns, over the pieces of both, by mma.sync.
 #pragma once
 
 // Four matrices of a piece, whose rows this thread's `row` and `chunk` address.
@@ -6,8 +6,8 @@ __device__ __forceinline__ void load_matrices(u32 (&to)[4], u32 piece, u32 row, 
     load_matrices(to, piece + row * 128 + ((chunk ^ row & 7) << 4));
 }
 
-// The first `steps` times 32 bytes of a piece's features: the warp's rows begin at `row` of the piece `rows`. FIRST: the sums begin
-// with the columns' half norms.
+// Adds the products of the first `steps` times 32 bytes of a piece's features: the warp's rows begin at `row` of the piece `rows`. FIRST:
+// the sums begin with the columns' half norms.
 template <bool FIRST>
 __device__ __forceinline__ void mma_piece(
     sum_t (&sum)[2][64], const Pair* norms, u32 rows, u32 row, u32 columns, int steps, int lane) {

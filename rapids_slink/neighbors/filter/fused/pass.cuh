@@ -1,4 +1,4 @@
-// What both bodies of the fused filter share: the product of two images is tested tile by tile in registers and never written.
+// Both bodies of the fused filter share this. The product of two images is tested tile by tile in registers, and never written.
 //
 //     wgmma.cu   Hopper: wgmma, 64 rows a warpgroup, fed by bulk copies
 //     mma.cu     all others: mma.sync, 32 rows a warp, fed by plain asynchronous copies
@@ -31,15 +31,16 @@
 // ones, negated, of which the largest in the other's tile is taken.
 //
 // BETWEEN_COMPONENTS: a work item's last number is that of its component pair, whose `threshold` is added to the rows' radii, except
-// to lines of BITS. Both are points by `column_group`, of which one that is in a block again, right behind itself, only fills it up. `out` has three rows of
-// `capacity`: the points of each pair and its component pair. `count` is of 64 bits; once it is above `capacity` no more items
-// are started. If `row_group` is given, it has the component at each position, of several in a tile: an item's threshold is the
-// largest of their pairs, and what passes is tested again with that of its own pair, by `pairs`, the earlier point as the row.
+// to lines of BITS. Both are points by `column_group`, of which one that is in a block again, right behind itself, only fills it
+// up. `out` has three rows of `capacity`: the points of each pair and its component pair. `count` is of 64 bits; once it is above
+// `capacity` no more items are started. If `row_group` is given, it has the component at each position, of several in a tile: an
+// item's threshold is the largest of their pairs, and what passes is tested again with that of its own pair, by `pairs`, the
+// earlier point as the row.
 //
-// COUNT: as BETWEEN_COMPONENTS, and pairs that are surely within a limit are counted, not appended, in the number after
-// `count`. `threshold` has what is added to the rows' radii, `filter.sure_radius` and its slacks, and the block of rows that is
-// filled up; tile_radius has each tile's largest half norm. Where points may meet themselves or come again, the later position is
-// the column.
+// COUNT: the pass does what it does for BETWEEN_COMPONENTS, except that pairs that are surely within a limit are counted, in the number
+// after `count`, and not appended. `threshold` has what is added to the rows' radii, `filter.sure_radius` and its slacks, and the
+// block of rows that is filled up; tile_radius has each tile's largest half norm. Where points may meet themselves or come again,
+// the later position is the column.
 //
 // LOCAL: rows and columns are of cells, each with a centre and a scale of its own (tiles/__init__.py). A work item has a range of a list
 // of tiles of columns. Sums begin at, and are compared with, what `local` has for a row's and a column's cell.
@@ -68,11 +69,11 @@ typedef float radius_t;
 #endif
 
 constexpr int ROWS = 2 * TILE, COLUMNS = TILE;
-constexpr int PIECE_BYTES = TILE * 128;              // of a tile's rows of one atom
-constexpr int NORM_BYTES = COLUMNS * sizeof(sum_t);  // of a tile's half norms
+constexpr int PIECE_BYTES = TILE * 128;              // bytes of a tile's rows of one atom
+constexpr int NORM_BYTES = COLUMNS * sizeof(sum_t);  // bytes of a tile's half norms
 constexpr int QUEUE = 64;  // survivors: fewer than 32 stay, and no more than 32 come at a time
 
-// v[i] of N values in registers.
+// Returns v[i] of N values in registers.
 template <int N>
 __device__ __forceinline__ sum_t select(const sum_t* v, u32 i) {
     if constexpr (N == 1) return v[0];
@@ -86,7 +87,7 @@ struct __align__(8) Pair {
     sum_t x, y;
 };
 
-// Sums of 64 rows and 128 columns, of which a thread has 64, begin with the columns' half norms, negated as images have them.
+// Lets the sums of 64 rows and 128 columns, of which a thread has 64, begin with the columns' half norms, negated as images have them.
 __device__ __forceinline__ void begin_sums(sum_t (&sum)[64], const sum_t* half_norm, int lane) {
 #pragma unroll
     for (int j = 0; j < 64; j += 4) {

@@ -1,7 +1,7 @@
-// The ring of stages in shared memory, and the producer that fills it.
+// Here are the ring of stages in shared memory, and the producer that fills it.
 #pragma once
 
-constexpr int THRESHOLD_BYTES = BLOCK_ROWS * sizeof(float);  // of a block's rows for a tile
+constexpr int THRESHOLD_BYTES = BLOCK_ROWS * sizeof(float);  // bytes of the thresholds of a block's rows for a tile
 
 // Invariant: stage s is written only between empty[s] and full[s], and read only between full[s] and empty[s]; likewise work
 // items. Items are written and read as atomics only for `racecheck`, which does not follow barriers in PTX.
@@ -22,8 +22,8 @@ __device__ __forceinline__ void wait_for_stage(Ring& ring, u32 turn) {
     barrier_wait(ring.full + turn % STAGES, turn / STAGES & 1);
 }
 
-// Shared memory: the rows' pieces of each slot if they are resident, the ring of stages, their tiles' half norms, the warps' queues, and if LOCAL
-// the rows' thresholds for each stage's tile.
+// Shared memory: the rows' pieces of each slot if they are resident, the ring of stages, their tiles' half norms, the warps'
+// queues, and if LOCAL the rows' thresholds for each stage's tile.
 struct Memory {
     char *resident, *stages;
     sum_t* norms;
@@ -32,8 +32,8 @@ struct Memory {
     __device__ Memory(char* begin)
         : resident(begin), stages(begin + SLOTS * RESIDENT_BYTES), norms((sum_t*)(stages + STAGES * STAGE_BYTES)),
           queues((u64*)(norms + STAGES * COLUMNS)), thresholds((float*)(queues + WARPS * QUEUE)) {
-        // The swizzle depends on the address's lower bits, which the descriptors omit. The compiler assumes the declared
-        // alignment and would drop the test: hence an address that is opaque to it.
+        // The swizzle depends on the address's lower bits, which the descriptors omit. The address is opaque to the compiler, which
+        // would assume the declared alignment and drop the test otherwise.
         u32 address = shared_address(begin);
         asm volatile("" : "+r"(address));
         if (address % 1024) __trap();

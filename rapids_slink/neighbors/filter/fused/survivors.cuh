@@ -1,24 +1,25 @@
-// The work items of a block, and the pairs that pass their test.
+// Here are the work items of a block, and the pairs that pass their test.
 
-// Lists of tiles, and the terms of products between cells: `begin` by cells of rows and columns, `threshold` by cells of columns and
-// rows.
+// These are lists of tiles, and the terms of products between cells: `begin` is by cells of rows and columns, and `threshold` by cells
+// of columns and rows.
 struct LocalTerms {
     const int *list, *row_cell, *column_cell;
     const float *begin, *threshold;
     long long rows, columns;
-    // What the products of rows from a slot on with a tile are compared with.
+    // Returns the numbers with which the products of a tile and the rows from a slot on are compared.
     __device__ __forceinline__ const float* thresholds(int tile, u32 first_row) const {
         return threshold + (u64)column_cell[tile] * rows + first_row;
     }
 };
 
-// The number of the pair of each two of n components, -1 if there is none. Unless n is 0, a pair's row is at the earlier position.
+// The table has the number of the pair of each two of n components, -1 if there is none. Unless n is 0, a pair's row is at the
+// earlier position.
 struct PairTable {
     const int* number;
     int n;
 };
 
-// A work item: the first tile of its rows, its range of column tiles, or of the list of these, and one number more: see pass.cuh.
+// A work item has the first tile of its rows, its range of column tiles, or of the list of these, and one number more: see pass.cuh.
 struct WorkItem {
     int row_tile, first, last, more, tiles;
     const int* list;
@@ -26,15 +27,15 @@ struct WorkItem {
         : row_tile(given.x), first(given.y), last(given.z), more(given.w), tiles((n_columns + ROWS - 1) / ROWS * (ROWS / COLUMNS)),
           list(local.list) {}
     __device__ int tile(int t) const { return LOCAL ? list[t] : SYMMETRIC && t >= tiles ? t - more : t; }
-    // Whether the pairs with a tile are tested for the columns as well. Among all points those of a block with itself, and with the
-    // block that is half of all ahead, are formed by both blocks.
+    // Returns whether the pairs with a tile are tested for the columns as well. They are not if both blocks form them: among all points
+    // a block meets itself, and also the block that is half of all ahead.
     __device__ bool for_columns(int tile) const {
         int ahead = abs(tile / (ROWS / COLUMNS) - row_tile / (ROWS / COLUMNS));
         return SYMMETRIC && (more < tiles || (ahead && 2 * ahead * (ROWS / COLUMNS) != tiles));
     }
 };
 
-// The most by which the product of a pair within the bound of one of its points is below the sum of the half norms.
+// Returns the most by which the product of a pair within the bound of one of its points is below the sum of the half norms.
 __device__ __forceinline__ float slack_of(radius_t radius, float error) {
 #if BITS
     return radius.at(-error);
@@ -42,10 +43,10 @@ __device__ __forceinline__ float slack_of(radius_t radius, float error) {
     return (radius + error) * (radius + error);
 #endif
 }
-// With this slack no pair passes for its column that does not pass for its row, whose slack is no less.
+// If a column has this slack, no pair passes for it that does not pass for its row, whose slack is no less.
 constexpr float NO_SLACK = BITS ? -0x1p28f : 0;
 
-// The slack in the sums' type. Of integers it is rounded down, which loses none; and all pairs pass at 2^30, except those of
+// Returns the slack in the sums' type. An integer is rounded down, which loses no pair; and all pairs pass at 2^30, except those of
 // padding: see PADDING_NORM in quantize.cu.
 __device__ __forceinline__ sum_t rounded(float slack) {
 #if INT8
@@ -55,7 +56,7 @@ __device__ __forceinline__ sum_t rounded(float slack) {
 #endif
 }
 
-// Whether a position is the first of its point in the block; the others are padding.
+// Returns whether a position is the first of its point in the block; the others are padding.
 __device__ __forceinline__ bool is_first(const int* point, u32 position) {
     return position % ROWS == 0 || point[position - 1] != point[position];
 }
@@ -67,7 +68,7 @@ __device__ __forceinline__ bool is_first(const int* point, u32 position) {
 // 32, and its column among the work item's. The upper half is half of its squared distance, by the product.
 constexpr int COLUMN_BITS = 25;
 struct Survivors {
-    u64* queue;  // of this warp: up to QUEUE
+    u64* queue;  // this warp's, with room for QUEUE
     int* out;
     u32 *half_sq_dist, *count;
     const int *row_group, *column_group;
@@ -75,7 +76,7 @@ struct Survivors {
     const float *tile_error, *threshold;
     PairTable pairs;
     int capacity, lane;
-    u32 queued, first_row;  // in the queue, and of the warp
+    u32 queued, first_row;  // the survivors in the queue, and the warp's first row
     u32 sure;               // COUNT: this thread's pairs of the item that are surely within
 
     // Adds up the pairs of the item that are surely within.
@@ -105,8 +106,8 @@ struct Survivors {
         out[(u64)position * capacity + slot] = other;
         if (SYMMETRIC) half_sq_dist[(u64)position * capacity + slot] = half;
     }
-    // The points, by `column_group`, of a warp's survivors, and their component pair: the item's, or that of their components, if
-    // they are within its threshold, which may be less than the item's.
+    // Writes the points, by `column_group`, of a warp's survivors, and their component pair. It is the item's, or that of their components
+    // if they are within its threshold, which may be less than the item's.
     __device__ __forceinline__ void put_pairs(bool wanted, u32 row, u32 column, sum_t half, int component_pair) {
         int a = wanted ? column_group[row] : 0, b = wanted ? column_group[column] : 0;
         bool real = wanted && (row < column || !pairs.n) && is_first(column_group, row) && is_first(column_group, column);
@@ -138,21 +139,21 @@ struct Survivors {
         u64 survivor = lane < n ? queue[queued - n + lane] : 0;
         queued -= n;
         __syncwarp();
-        u32 place = survivor, half = survivor >> 32, in_item = place & (1u << COLUMN_BITS) - 1;
-        u32 row = first_row + (place >> COLUMN_BITS & 31);
+        u32 packed = survivor, half = survivor >> 32, in_item = packed & (1u << COLUMN_BITS) - 1;
+        u32 row = first_row + (packed >> COLUMN_BITS & 31);
         u32 column = item.tile(item.first + in_item / COLUMNS) * COLUMNS + in_item % COLUMNS;
         sum_t value = (sum_t&)half;
         if (BETWEEN_COMPONENTS) return put_pairs(lane < n, row, column, value, item.more);
         if (!SYMMETRIC && lane < n && column_group && column_group[column] == row_group[row]) return;
         if (lane >= n) return;
         if (!SYMMETRIC || value <= rounded(slack_of(radius[row], tile_error[column / COLUMNS]))) put(row, column, half);
-        if (SYMMETRIC && place >> 30 && value <= rounded(slack_of(radius[column], tile_error[row / COLUMNS])))
+        if (SYMMETRIC && packed >> 30 && value <= rounded(slack_of(radius[column], tile_error[row / COLUMNS])))
             put(column, row, half);
     }
-    // All lanes take part; those that are `wanted` have a survivor.
-    __device__ __forceinline__ void push(bool wanted, u32 place, sum_t half, const WorkItem& item) {
+    // Queues the survivors of the lanes whose pair is `wanted`. All lanes must call.
+    __device__ __forceinline__ void push(bool wanted, u32 packed, sum_t half, const WorkItem& item) {
         u32 votes = __ballot_sync(~0u, wanted);
-        if (wanted) queue[queued + __popc(votes & ((1u << lane) - 1))] = (u64)(u32&)half << 32 | place;
+        if (wanted) queue[queued + __popc(votes & ((1u << lane) - 1))] = (u64)(u32&)half << 32 | packed;
         queued += __popc(votes);
         if (queued >= 32) append(32, item);
     }

@@ -1,4 +1,4 @@
-// The radii of the fused filter's test, and bounds tightened by what has passed.
+// These kernels compute the radii of the fused filter's test, and tighten bounds by what has passed.
 //
 // KEYS_PER_LANE times the lanes of a warp is at least the capacity for a row's survivors.
 #include "neighbors/exact/formulas.cuh"
@@ -16,8 +16,8 @@
 #ifndef VALUE
 #define VALUE float
 #endif
-// A survivor's half squared distance, and what orders these. Of int8 the half of one that was measured is kept as -2 - half, rounded
-// up: halves of products are -1 at least.
+// These read a survivor's half squared distance, and the key that orders survivors by it. With int8, the half of a survivor that was
+// measured is kept as -2 - half, rounded up: halves of products are -1 at least.
 #if INT8
 typedef int sum_t;
 __device__ __forceinline__ bool is_measured(int half) { return half < -1; }
@@ -31,15 +31,15 @@ __device__ __forceinline__ float half_of(int key) { return __int_as_float(key); 
 #endif
 
 constexpr double INFINITE = 1.0 / 0.0;
-constexpr int WARPS = 2;  // of a block
+constexpr int WARPS = 2;  // warps of a block
 constexpr float SIMILAR = 4;  // keys are squared distances
 // Keys that are closer count as equal: by a row's scaled bound, squared, and by spacings of float32.
 constexpr double INT8_TOLERANCE = 0x1p-12;
 constexpr int FLOAT_TOLERANCE = 1 << 12;
-constexpr float LIKELY = INT8 ? 0.499 : 0.495;  // of a bound's square, twice, the half that brings it down
+constexpr float LIKELY = INT8 ? 0.499 : 0.495;  // a bound comes down if the half, twice, is below this share of its square
 constexpr int UNROLLED = KEYS_PER_LANE <= 32 ? KEYS_PER_LANE : 1;  // long loops would take many seconds to compile
 
-// Keys by which a sort orders numbers: their bits in float32 above their positions.
+// Writes keys by which a sort orders numbers: their bits in float32 above their positions.
 extern "C" __global__ void pack_keys(long long n, const double* __restrict__ values, unsigned long long* __restrict__ key) {
     long long i = thread_index();
     if (i < n) key[i] = (unsigned long long)ascending(values[i]) << 32 | i;
@@ -63,7 +63,7 @@ extern "C" __global__ void stride_tiles(
     order[i] = sorted[are_similar ? first * TILE + i % TILE * among + tile - first : tile * TILE + i % TILE];
 }
 
-// How many of m rows have more than `capacity` survivors.
+// Counts the rows, of m, that have more than `capacity` survivors.
 extern "C" __global__ void count_overflowed(long long m, const int* __restrict__ count, int capacity, int* overflowed) {
     long long i = thread_index();
     int of_warp = warp_sum(int(i < m && count[i] > capacity));
@@ -82,12 +82,12 @@ extern "C" __global__ void list_items(
     item[i] = make_int4(row_tile, at, at + size, n);
 }
 
-// The largest error of each tile. A block a tile.
+// Writes the largest error of each tile. A block takes a tile.
 extern "C" __global__ void largest_of_tiles(const float* __restrict__ error, float* __restrict__ tile_error) {
     put_largest(error[thread_index()], tile_error + blockIdx.x);
 }
 
-// The radii of m rows with these bounds and errors, if there are any; 0 for the rows after them. A block a tile.
+// Writes the radii of m rows with these bounds and, if there are any, errors; 0 for the rows after them. A block takes a tile.
 extern "C" __global__ void radius_of_rows(
     long long m, const double* __restrict__ bound, const float* __restrict__ error, const FilterRadius radius,
     float* __restrict__ of_row, float* __restrict__ of_tile) {
@@ -96,25 +96,25 @@ extern "C" __global__ void radius_of_rows(
     put_largest(of_row[r], of_tile + blockIdx.x);
 }
 
-// A row of which a warp measures survivors by their slots.
+// This is a row, whose survivors a warp measures by their slots.
 struct MeasuredRow {
     const VALUE *points, *x;
     const int *order, *ids;
     sum_t* half_sq_dist;
     int d, lane, alignment;
-    const SquareBound& known;
-    double scale, inverse;  // of halves in the image, by squares, and the converse
-    int* slots;    // of shared memory, up to 2 * WARP
+    const SquareBound& square_bound;
+    double scale, inverse;  // what a square is multiplied by to be a half in the image, and a half to be a square
+    int* slots;    // in shared memory, with room for 2 * WARP
     int waiting;
     double farthest;  // its square
 
-    // The half that stands for a square, rounded up, and what a square with that half is at most.
+    // These return the half that stands for a square, rounded up, and what a square with that half is at most.
     __device__ __forceinline__ int half(double square) const { return fmin(square * scale * (1 + 0x1p-20) + 1, 0x1p30); }
     __device__ __forceinline__ double square(int half) const { return half < 1 << 30 ? half * inverse * (1 + 0x1p-20) : INFINITE; }
     __device__ __forceinline__ void measure(int n) {
         for (int s = lane; s - lane < n; s += WARP) {
             int slot = s < n ? slots[waiting - n + s] : -1;
-            double square = square_at_most(x, points, d, known, slot < 0 ? -1 : order[ids[slot]], alignment);
+            double square = square_at_most(x, points, d, square_bound, slot < 0 ? -1 : order[ids[slot]], alignment);
             if (slot < 0) continue;
             farthest = fmax(farthest, square);
 #if INT8
@@ -141,7 +141,7 @@ struct MeasuredRow {
 extern "C" __global__ void __launch_bounds__(WARPS * WARP, 16) tighten(
     int m, int k, int capacity, const VALUE* __restrict__ points, int d, const int* __restrict__ order,
     const float* __restrict__ error, const float* __restrict__ tile_error, const float* __restrict__ largest_error,
-    const FilterRadius radius, const SquareBound known, int alignment, float moved, bool last, double* __restrict__ bound,
+    const FilterRadius radius, const SquareBound square_bound, int alignment, float moved, bool last, double* __restrict__ bound,
     int* __restrict__ ids, sum_t* __restrict__ half_sq_dist, int* __restrict__ count) {
     int lane = threadIdx.x % WARP, i = blockIdx.x * WARPS + threadIdx.x / WARP;
     if (i >= m || count[i] < k) return;
@@ -157,9 +157,9 @@ extern "C" __global__ void __launch_bounds__(WARPS * WARP, 16) tighten(
     // Points are read only if the bound is likely to come down.
     bool by_halves = root * root <= 1.005f * half_cut, measures = !by_halves && half_cut < LIKELY * scaled * scaled;
     __shared__ int slots[WARPS][2 * WARP];
-    double ratio = radius.scale * known.inverse, converse = known.unit / radius.scale;
-    MeasuredRow row{points, points + (size_t)order[i] * d, order, ids, half_sq_dist, d, lane, alignment, known, ratio * ratio / 2,
-                    2 * converse * converse, slots[threadIdx.x / WARP], 0, 0};
+    double ratio = radius.scale * square_bound.inverse, converse = square_bound.unit / radius.scale;
+    MeasuredRow row{points, points + (size_t)order[i] * d, order, ids, half_sq_dist, d, lane, alignment, square_bound,
+                    ratio * ratio / 2, 2 * converse * converse, slots[threadIdx.x / WARP], 0, 0};
     if (by_halves) row.farthest = (double)root * root * row.inverse * (1 + 0x1p-40);
     for (int s = lane; measures && s - lane < n; s += WARP) {
         sum_t half = s < n ? half_sq_dist[s] : 0;
@@ -167,9 +167,9 @@ extern "C" __global__ void __launch_bounds__(WARPS * WARP, 16) tighten(
         if (is_near && is_measured(half)) row.farthest = fmax(row.farthest, row.square(key_of(half)));
         row.add(is_near && !is_measured(half), s, s - lane + WARP >= n);
     }
-    double within = by_halves || measures ? fmin(own, known.of(warp_max(row.farthest))) : own;
+    double within = by_halves || measures ? fmin(own, square_bound.of(warp_max(row.farthest))) : own;
     float threshold = radius.of(within, own_error), exact = radius.of(within, 0);
-    // Above how far measuring rounds up.
+    // It allows for how far measuring rounds up.
     float measured_threshold = exact * exact * (1 + (d / MEASURING + 24) * 0x1p-21f) + 2 + row.scale * d * 0x1p-124;
     if (lane == 0) bound[i] = within;
     if (overflowed) return;

@@ -9,10 +9,10 @@ struct __align__(2 * sizeof(radius_t)) TwoRadii {
 #define LOCAL_ROWS 4
 #endif
 
-// What the test reads of a tile of points.
+// The test reads this of a tile of points.
 struct TileTerms {
     float error;              // the largest of the tile's
-    radius_t largest_radius;  // and of these; COUNT: the largest half norm
+    radius_t largest_radius;  // the largest of these; COUNT: the largest half norm
     TwoRadii radius[2];       // lane 4u + q has those of columns 16u + 2q, + 1, and + 8, + 9
     float threshold[LOCAL_ROWS];  // LOCAL: of this thread's rows, eight apart
     __device__ __forceinline__ void load(
@@ -24,23 +24,23 @@ struct TileTerms {
         const TwoRadii* two = (const TwoRadii*)(radii + (u64)t * COLUMNS) + lane / 4 * 8 + lane % 4;
         radius[0] = two[0], radius[1] = two[4];
     }
-    // Those of a warp's rows, by the cell of the tile.
+    // Loads the thresholds of a warp's rows, by the cell of the tile.
     __device__ __forceinline__ void load_thresholds(const float* of_warp, int lane) {
 #pragma unroll
         for (int r = 0; r < LOCAL_ROWS; r++) threshold[r] = of_warp[8 * r + (lane >> 2)];
     }
 };
 
-// The test of a tile's products. A thread has sums of two rows, r and r + 8.
+// This tests a tile's products. A thread has sums of two rows, r and r + 8.
 struct TileTest {
-    sum_t half_norm[2];  // of the two rows
+    sum_t half_norm[2];  // the two rows'
     float row_slack[2];
     sum_t threshold[2];  // below it no pair of the row passes for either of its points
     const TileTerms& tile;
     bool for_columns;
     sum_t sure[2];  // COUNT: from it on a pair of the row is surely within
 
-    // A bit for each 16 columns in which a lane has a hit: only those are looked at one by one.
+    // Returns a bit for each 16 columns in which a lane has a hit: only these are looked at one by one.
     __device__ __forceinline__ u32 hits(const sum_t (&sum)[64]) const {
         u32 hit = 0;
 #pragma unroll
@@ -87,7 +87,7 @@ struct TileTest {
 struct Strip {
     u32 first_row;
     radius_t radius[2];
-    float error;  // of this thread's two rows; SYMMETRIC: the largest error of the rows' tile
+    float error;  // SYMMETRIC: the largest of the rows' tile; otherwise 0
     sum_t half_norm[2];
     float sure_radius[2];
 
@@ -105,7 +105,7 @@ struct Strip {
 #endif
         error = SYMMETRIC ? tile_error[first / COLUMNS] : 0;
     }
-    // The test with a tile.
+    // Returns the test with a tile.
     __device__ __forceinline__ TileTest test_of(
         const TileTerms& tile, bool for_columns, const float* sure, int strip = 0) const {
         TileTest test{{half_norm[0], half_norm[1]}, {}, {}, tile, for_columns};
@@ -161,9 +161,9 @@ __device__ __forceinline__ void push_passing(
                 u32 bit = __ffs(rest) - 1, row = (lane >> 2) + (bit & 2) * 4;
                 u32 in_tile = 2 * (lane & 3) + 64 * w + (bit & 28) * 2 + (bit & 1);
                 u32 column = t * COLUMNS + in_tile, in_warp = strip.first_row - survivors.first_row + row;
-                u32 place = (u32)test.for_columns << 30 | in_warp << COLUMN_BITS | (i - item.first) * COLUMNS + in_tile;
+                u32 packed = (u32)test.for_columns << 30 | in_warp << COLUMN_BITS | (i - item.first) * COLUMNS + in_tile;
                 bool real = rest && column < n_columns && !(SYMMETRIC && column == strip.first_row + row);
                 sum_t half_norm = bit & 2 ? strip.half_norm[1] : strip.half_norm[0];
-                survivors.push(real, place, SYMMETRIC || BETWEEN_COMPONENTS ? half_norm - select<32>(sum + 32 * w, bit) : 0, item);
+                survivors.push(real, packed, SYMMETRIC || BETWEEN_COMPONENTS ? half_norm - select<32>(sum + 32 * w, bit) : 0, item);
             }
 }

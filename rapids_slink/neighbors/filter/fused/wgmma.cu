@@ -1,5 +1,5 @@
 // architectures: sm_90a
-// The body of the fused filter for Hopper's tensor cores.
+// This is the body of the fused filter for Hopper's tensor cores.
 //
 //     producer warp ──bulk copies──▶ ring of stages ──▶ four warpgroups, 64 rows each: wgmma, test, append
 //
@@ -8,7 +8,7 @@
 //
 // Rows of up to four atoms stay in shared memory, 256 of them. Of five to eight atoms 128 rows do, and two teams of two
 // warpgroups take tiles of columns in turn: the second-level cache brings two thirds of what it would if rows came with each tile.
-#define LOCAL_ROWS 2  // of a thread
+#define LOCAL_ROWS 2  // the rows of a thread
 #include "neighbors/filter/fused/pass.cuh"
 #include "neighbors/filter/fused/wgmma.cuh"
 
@@ -16,13 +16,13 @@
 #define STAGES 4
 #endif
 constexpr int STAGE_BYTES = RESIDENT_ATOMS ? PIECE_BYTES : 3 * PIECE_BYTES;  // a piece of columns; two of rows if not resident
-constexpr int TEAMS = RESIDENT_ATOMS > 4 ? 2 : 1;  // of warpgroups, which share a tile of columns
+constexpr int TEAMS = RESIDENT_ATOMS > 4 ? 2 : 1;  // teams of warpgroups, which share a tile of columns
 constexpr int BLOCK_TILES = 2 / TEAMS, BLOCK_ROWS = BLOCK_TILES * COLUMNS;  // tiles of rows, and rows
-constexpr int PARTS = ROWS / (BLOCK_TILES * COLUMNS);  // of a work item, one for a block
-// Stages of a tile that are not free before all its products are formed.
+constexpr int PARTS = ROWS / (BLOCK_TILES * COLUMNS);  // the parts of a work item, one for a block
+// A tile holds these stages until all its products are formed.
 constexpr int HELD = RESIDENT_ATOMS == 0 ? 2 : TEAMS == 1 ? RESIDENT_ATOMS : 1;
 constexpr int SLOTS = RESIDENT_ATOMS > 1 ? 1 : 2;  // work items at a time: the ring need not run dry between two
-constexpr int RESIDENT_BYTES = RESIDENT_ATOMS * BLOCK_TILES * PIECE_BYTES;  // of an item
+constexpr int RESIDENT_BYTES = RESIDENT_ATOMS * BLOCK_TILES * PIECE_BYTES;  // bytes of an item's rows
 constexpr int CONSUMERS = 4, WARPS = 4 * CONSUMERS;  // warpgroups of 64 rows, and their warps
 constexpr int THREADS = 128 * (1 + CONSUMERS);
 
@@ -67,7 +67,7 @@ __device__ __forceinline__ void form_tile(
         commit();
         if (a) free_previous(ring, turn, lane);
     }
-    // The last piece separately: ptxas serializes wgmmas that have branches between them.
+    // The last piece comes separately: ptxas serializes wgmmas that have branches between them.
     int s = turn % STAGES;
     wait_for_stage(ring, turn);
     fence();
@@ -123,7 +123,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) append_survivors(
         survivors.first_row = (item.row_tile + taken % PARTS * BLOCK_TILES) * COLUMNS + g * 64 + warp * 16;
         strip.load(survivors.first_row, lane, half_norm, radius, tile_error, BETWEEN_COMPONENTS ? threshold[item.more] : 0,
                    threshold);
-        u32 ended = turn + max(item.last - item.first, 0) * RESIDENT_ATOMS;  // after the item, if rows are resident
+        u32 ended = turn + max(item.last - item.first, 0) * RESIDENT_ATOMS;  // the turn after the item, if rows are resident
         turn += team * RESIDENT_ATOMS;
         for (int i = item.first + team; i < item.last; i += TEAMS) {
             int t = item.tile(i);

@@ -31,13 +31,14 @@ __device__ __forceinline__ void bulk_copy(void* to, const void* from, u32 bytes,
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
                  ::"r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(barrier)) : "memory");
 }
-// A K-major operand in the 128-byte swizzle: groups of eight rows at a stride of 1024 bytes. Addresses are in units of 16 bytes.
+// Returns the descriptor of a K-major operand in the 128-byte swizzle: eight rows at a time, at a stride of 1024 bytes. Addresses
+// are in units of 16 bytes.
 __device__ __forceinline__ u64 descriptor(const void* p) {
     return (u64)(shared_address(p) >> 4) | (u64)1 << 16 | (u64)(1024 >> 4) << 32 | (u64)1 << 62;
 }
 
 #define EIGHT(v, i) IN_OUT(v[i]), IN_OUT(v[i + 1]), IN_OUT(v[i + 2]), IN_OUT(v[i + 3]), IN_OUT(v[i + 4]), IN_OUT(v[i + 5]), IN_OUT(v[i + 6]), IN_OUT(v[i + 7])
-// sum += 64 rows x 128 columns over 32 bytes of features.
+// Adds to `sum` the products of 64 rows and 128 columns over 32 bytes of features.
 __device__ __forceinline__ void mma_tile(sum_t (&sum)[64], u64 a, u64 b) {
     asm volatile(
         MMA_TILE
