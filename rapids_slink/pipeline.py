@@ -322,10 +322,7 @@ def fit_pairs(
         marks = marks_of_rows(marked, n)
     report["way"] = CANNOT_LINK
     with report.stage("pairs", device):
-        every, room = slice(0, n), within.room_for_pairs(device)
-        found = near.find(every, room)
-        if found.src is None:
-            near.refuse(found.count, every, room, APART_ADVICE)
+        found = near.find_all(slice(0, n), APART_ADVICE)
         # Pairs are sorted by (src, dst), so the edges' numbers have the order of the total order among equal weights.
         edges = EdgeList(found.src, found.dst, found.weight, n)
         report.count("pairs", pairs=found.count)
