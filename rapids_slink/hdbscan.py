@@ -206,8 +206,7 @@ class DensityHierarchy(PointHierarchy):
 
     def _predict_with_rows(self, X: Any) -> tuple[Any, Any, Any]:
         """Return what `approximate_predict` returns, and the fitted row whose cluster each new row takes."""
-        labels, probabilities, rows = self._predict(partial(prediction.approximate_predict, model=self._density()), X)
-        return labels, probabilities, rows
+        return self._predict(partial(prediction.approximate_predict, model=self._density()), X)
 
     def _density(self) -> prediction.Density:
         """Return the model in the form that predictions read."""
@@ -560,10 +559,6 @@ class HDBSCAN(DensityHierarchy):
             raise ValueError("select takes rows of features on one device: of text, sets, or in partitions fit each")
         labels, points = pipeline.select(X, settings, rules, samples)
         return (labels, points.output, points.index) if kept is None else (labels, self._output, self._index)
-
-    def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None, groups: None = None) -> Rows:
-        """Fit and return `labels_`: one int32 label per row."""
-        return self.fit(X, y, sample_weight, groups).labels_
 
     def _settings(self, min_samples: int = 1, **more: Any) -> Settings:
         return super()._settings(self.min_cluster_size, **more)

@@ -286,12 +286,8 @@ class VectorFiles:
 
 def on_all_cores(work: Callable[[Any], object], parts: Iterable[Any], max_threads: int = 2**10) -> None:
     """Call `work` for every part, in up to `max_threads` threads, one for each core; raise the first error."""
-    threads = ThreadPoolExecutor(min(usable_cores(), max_threads))
-    try:
-        for _ in threads.map(work, parts):
-            pass
-    finally:
-        threads.shutdown(cancel_futures=True)
+    with ThreadPoolExecutor(min(usable_cores(), max_threads)) as threads:
+        list(threads.map(work, parts))  # after an error it starts no more
 
 
 def _paths_of(paths: Any) -> list[Path]:
@@ -494,8 +490,7 @@ def saved(path: Path, make: Callable[[], np.ndarray]) -> np.ndarray:
     """Return the array in a file; first make it, and write it to the disk, if it is not there."""
     if not path.exists():
         save(path, make())
-    array: np.ndarray = np.load(path)
-    return array
+    return np.load(path)
 
 
 def save(path: Path, array: np.ndarray) -> None:

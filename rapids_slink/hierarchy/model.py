@@ -515,12 +515,14 @@ class WithRows(Generic[Parameters, Result]):
 class Estimator:
     """A clusterer. Its parameters are the arguments of ``__init__``, in attributes of the same names."""
 
+    fit: Any  # a method of each subclass
+
     def __new__(cls, *values: Any, **parameters: Any) -> Self:
         """Return a model without attributes.
 
         Raises TypeError for a name that is no parameter, unless a subclass takes any names.
         """
-        if not cls._takes_any_names():
+        if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in cls._parameters().values()):
             cls._check_names(parameters, TypeError)
         return super().__new__(cls)
 
@@ -531,15 +533,13 @@ class Estimator:
         return inspect.signature(cls).parameters
 
     @classmethod
-    @cache
-    def _takes_any_names(cls) -> bool:
-        return any(parameter.kind is parameter.VAR_KEYWORD for parameter in cls._parameters().values())
-
-    @classmethod
     def _fit_parameters(cls) -> list[str]:
         """Return the names of the parameters of `fit` after the model, X and y."""
-        fit: Any = cls.fit  # type: ignore[attr-defined]
-        return list(inspect.signature(fit).parameters)[3:]
+        return list(inspect.signature(cls.fit).parameters)[3:]
+
+    def fit_predict(self, X: Any, y: Any = None, *more: Any, **parameters: Any) -> Rows:
+        """Call `fit` with these parameters and return `labels_`: one int32 label per row."""
+        return self.fit(X, y, *more, **parameters).labels_
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the parameters by name. `deep` has no effect, because none of them is an estimator."""
