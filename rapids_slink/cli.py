@@ -32,7 +32,7 @@ from rapids_slink.datasets import EARTH_RADIUS, load_cities
 from rapids_slink.dendrogram.cutting import WIDEST_GAP
 from rapids_slink.duplicates import RULES
 from rapids_slink.hdbscan import METHODS
-from rapids_slink.hierarchy.plotting import COLORS, plot_heights
+from rapids_slink.hierarchy.plotting import COLORS
 from rapids_slink.hierarchy.storage import replace_file
 from rapids_slink.metrics import ITEM_METRICS, METRICS, PRECOMPUTED
 from rapids_slink.parquet import NO_PYARROW
@@ -573,14 +573,12 @@ def map_of(cities: pd.DataFrame, model: Any) -> Any:
     both = Figure(figsize=(15, 5.7), layout="constrained")
     ax, world_ax = both.subplots(1, 2, width_ratios=[1, 2.6])
     _draw_world(cities, world_ax)
-    linkage = on_host(model.linkage_)
-    plot_heights(linkage.assign(height=linkage["height"] * EARTH_RADIUS), len(linkage) + 1, ax=ax)
+    model.plot_heights(ax).get_legend().remove()
     ax.axhline(STEP, color=COLORS[1], linestyle="--")
-    ax.axvline(model.n_clusters_, color=COLORS[1], linestyle="--")
     clusters = f"{model.n_clusters_:,} clusters\nin steps below {STEP:g} km"
     ax.annotate(clusters, (model.n_clusters_, STEP), (-8, -10), textcoords="offset points", ha="right", va="top")
     ax.yaxis.set_major_formatter("{x:g}")
-    ax.set(ylabel="distance of the next merge (km)", title="the heights of the merges, and the cut")
+    ax.set_title("the heights of the merges, and the cut")
     return both
 
 

@@ -2,7 +2,7 @@
 
 X ──▶ rows ──▶ core rows and labels ──▶ results in the type of X
 
-`fit_dbscan` calls the stages on one device, for points, for groups of them, and for items.
+`_fit` calls the stages on one device, for points, for groups of them, and for items.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -13,7 +13,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
-from rapids_slink import pipeline
+from rapids_slink import item_pipeline, pipeline
 from rapids_slink.dendrogram.cutting import (
     OUTLIER,
     check_distance,
@@ -23,7 +23,6 @@ from rapids_slink.dendrogram.cutting import (
 )
 from rapids_slink.hdbscan import check_fixed
 from rapids_slink.hierarchy.model import Estimator
-from rapids_slink.item_pipeline import NearItems
 from rapids_slink.items.search import pairs_of_ranges
 from rapids_slink.metrics import PRECOMPUTED, MetricName, distances
 from rapids_slink.neighbors import check_n_neighbors, estimate_search, prepare_search
@@ -205,10 +204,11 @@ class DBSCAN(CoreClusters):
         rule = self._rule()
         settings = self._settings_of_rows(friends_within=float(self.eps), weights=sample_weight, groups=by)
         engine = engine_of(X, metric=settings.metric)
-        if engine.__name__.endswith(".distributed"):
-            fitted = engine.fit_dbscan(X, settings, rule)
+        if engine in (pipeline, item_pipeline):
+            rows: Any = partial(_fit, are_items=engine is item_pipeline)
+            fitted = pipeline.fit(X, settings, rule, rows)  # type: ignore[arg-type]
         else:
-            fitted = fit_dbscan(X, settings, rule, are_items=engine is not pipeline)
+            fitted = engine.fit_dbscan(X, settings, rule)
         return self._take(fitted)
 
     def fit_predict(
@@ -236,16 +236,10 @@ ROW_BYTES, COMPARED = 160, 2**24
 FEW_PAIRS, FEW_PAIRS_A_ROW = 2**20, 16
 
 
-def fit_dbscan(X: Any, settings: Settings, rule: DensityRule, are_items: bool) -> dict[str, Any]:
-    """Return the attributes of a `DBSCAN` fitted to rows on one device."""
-    rows: Any = partial(_fit, are_items=are_items)
-    return pipeline.fit(X, settings, rule, rows)  # type: ignore[arg-type]
-
-
 def _fit(
     X: Any, settings: Settings, rule: DensityRule, device: Device, report: Report, are_items: bool
 ) -> dict[str, Any]:
-    """Return the attributes that `fit_dbscan` returns; within a run."""
+    """Return the attributes of a `DBSCAN` fitted to rows on one device; within a run."""
     rows = X
     groups = None
     if settings.groups is not None:
@@ -378,7 +372,7 @@ def _label_items(
     """Return for items what `_label_points` returns for points."""
     report["way"] = "items" if groups is None else "groups"
     with report.stage("input", device):
-        near = NearItems(X, None, PairTask.of(settings, rule.eps), device, groups)
+        near = item_pipeline.NearItems(X, None, PairTask.of(settings, rule.eps), device, groups)
         points, n = near.ends[0], near.n_rows
         weights, enough = _weights(settings, rule, n, points.index, device)
     with report.stage("pairs", device):

@@ -240,7 +240,7 @@ def check_settings(settings: Settings) -> None:
 
 
 def fit_dbscan(X: Any, settings: Settings, rule: DensityRule) -> dict[str, Any]:
-    """Return the attributes of a `DBSCAN` fitted to a Dask collection; see `dbscan.fit_dbscan`."""
+    """Return the attributes of a `DBSCAN` fitted to a Dask collection; see `dbscan._fit`."""
     check_settings(settings)
     if settings.groups is not None:
         raise ValueError("groups of DBSCAN are for rows on one device, and X is a Dask collection")

@@ -216,9 +216,23 @@ class Plots(Exports):
             Passed on to `matplotlib.axes.Axes.plot`.
         """
         self._require_fit()
-        n_clusters = self._cut_clusters if self._labels_are_a_cut else None
         unit = unit_of(self)
-        return plot_heights(self.linkage_, self.n_leaves_, n_clusters=n_clusters, unit=unit, ax=ax, **kwargs)
+        heights = np.asarray(on_host(self.linkage_["height"]))[::-1] * unit.length
+        trees = self.n_leaves_ - heights.size
+        drawn = sample_of_heights(heights.size)
+        ax = axes_of(ax)
+        kwargs = {"color": COLORS[0], "marker": "o" if heights.size <= 50 else None, "markersize": 4, **kwargs}
+        ax.plot(drawn + trees + 1, heights[drawn], **kwargs)
+        if heights.size >= 100:
+            ax.set_xscale("log")
+        if is_logarithmic(heights[drawn]):
+            ax.set_yscale("log")
+        if self._labels_are_a_cut:
+            label = cut_label(heights, self._cut_clusters, trees, unit.name)
+            ax.axvline(self._cut_clusters, color=COLORS[1], linestyle="--", label=label)
+            ax.legend(loc="lower left")  # a falling curve leaves this corner free
+        ax.set(xlabel="number of clusters", ylabel=unit.axis.replace("distance", "distance of the next merge"))
+        return ax
 
     @draws
     def plot_clusters(self, X: Any, ax: Any = None, **kwargs: Any) -> Any:
@@ -269,30 +283,6 @@ def _colors_of_links(Z: np.ndarray, n_clusters: int, labels: np.ndarray) -> np.n
     colors = np.array([*COLORS[: groups.largest.size], OTHERS], object)[groups.color[row[n:]]]
     colors[n - n_clusters :] = "black"
     return colors
-
-
-def plot_heights(
-    linkage: Any, n_leaves: int, *, n_clusters: int | None = None, unit: Unit = NO_UNIT, ax: Any = None, **kwargs: Any
-) -> Any:
-    """Draw the heights of a linkage frame of a tree or a forest, as `Hierarchy.plot_heights` does, and return the axes.
-
-    The cut into `n_clusters` is marked unless that is None.
-    """
-    heights = np.asarray(on_host(linkage["height"]))[::-1] * unit.length
-    trees = n_leaves - heights.size
-    drawn = sample_of_heights(heights.size)
-    ax = axes_of(ax)
-    kwargs = {"color": COLORS[0], "marker": "o" if heights.size <= 50 else None, "markersize": 4, **kwargs}
-    ax.plot(drawn + trees + 1, heights[drawn], **kwargs)
-    if heights.size >= 100:
-        ax.set_xscale("log")
-    if is_logarithmic(heights[drawn]):
-        ax.set_yscale("log")
-    if n_clusters is not None:
-        ax.axvline(n_clusters, color=COLORS[1], linestyle="--", label=cut_label(heights, n_clusters, trees, unit.name))
-        ax.legend(loc="lower left")  # a falling curve leaves this corner free
-    ax.set(xlabel="number of clusters", ylabel=unit.axis.replace("distance", "distance of the next merge"))
-    return ax
 
 
 def plot_clusters(X: Any, labels: Array, *, mapped: bool = False, ax: Any = None, **kwargs: Any) -> Any:
