@@ -326,7 +326,7 @@ def fit_graph(
     cut = Cut(
         n_clusters, distance_threshold, min_cluster_size, max_cluster_size=max_cluster_size, count_small=count_small
     ).checked()
-    result: GraphHierarchy = engine_of(edges).fit_graph(
+    return engine_of(edges).fit_graph(
         edges,
         cut=cut,
         n_nodes=n_nodes,
@@ -335,7 +335,6 @@ def fit_graph(
         device=device,
         memory_limit=memory_limit,
     )
-    return result
 
 
 def load(path: str | PathLike[str], *, device: str = "auto") -> SingleLinkage | HDBSCAN | GraphHierarchy:
@@ -377,9 +376,7 @@ def load(path: str | PathLike[str], *, device: str = "auto") -> SingleLinkage | 
     ...     rapids_slink.load(f"{folder}/three.slink").labels_.tolist()
     [0, 0, 1]
     """
-    model: SingleLinkage | HDBSCAN | GraphHierarchy
-    model = storage.read(path, device, (GraphHierarchy, HDBSCAN, SingleLinkage))
-    return model
+    return storage.read(path, device, (GraphHierarchy, HDBSCAN, SingleLinkage))
 
 
 def compile(device: str = "auto", *, metrics: Collection[str] = ("euclidean",), progress: bool = False) -> float:

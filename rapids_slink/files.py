@@ -500,8 +500,7 @@ def _decode(files: VectorFiles, start: int, stop: int, path: Path) -> None:
 
 
 def _by_rank(rows: np.ndarray, rank: np.ndarray) -> np.ndarray:
-    ordered: np.ndarray = rows[np.argsort(rank[rows])]
-    return ordered
+    return rows[np.argsort(rank[rows])]
 
 
 # ------------------------------------------------------------------------- what one device does, or a worker of Dask
@@ -547,8 +546,7 @@ def _task(how: dict[str, Any]) -> PairTask:
 def _nearest(how: dict[str, Any], X: np.ndarray, Y: np.ndarray | None, **rule: Any) -> tuple[np.ndarray, np.ndarray]:
     """Return the nearest earlier row of X, or of Y, within the distance, and how far it is: see `nearest_earlier`."""
     task = _task(how)
-    nearest, distance = engine_of(X, metric=task.metric).nearest_rows(X, Y, task, resolve(how["device"]), **rule)
-    return nearest, distance
+    return engine_of(X, metric=task.metric).nearest_rows(X, Y, task, resolve(how["device"]), **rule)
 
 
 def _near_others(blocks: Blocks, how: dict[str, Any], n: int, search: Search) -> np.ndarray:

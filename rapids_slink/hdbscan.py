@@ -206,8 +206,7 @@ class DensityHierarchy(PointHierarchy):
 
     def _predict_with_rows(self, X: Any) -> tuple[Any, Any, Any]:
         """Return what `approximate_predict` returns, and the fitted row whose cluster each new row takes."""
-        labels, probabilities, rows = self._predict(partial(prediction.approximate_predict, model=self._density()), X)
-        return labels, probabilities, rows
+        return self._predict(partial(prediction.approximate_predict, model=self._density()), X)
 
     def _density(self) -> prediction.Density:
         """Return the model in the form that predictions read."""

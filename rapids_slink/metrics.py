@@ -258,8 +258,7 @@ class Metric:
         if self.rows.are_words:
             return self.bit_options
         if self.space is not None:
-            options: tuple[str, ...] = self.space.cuda_options
-            return options
+            return self.space.cuda_options
         options = (f"-DFORMULA={self.formula}",)
         if not self.formula.has_powers:
             return options

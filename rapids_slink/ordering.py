@@ -117,8 +117,7 @@ def _radix_order(key: np.ndarray, bits: int) -> np.ndarray:
     """Return the rows in the stable ascending order of their uint64 keys of `bits` bits; overwrite the keys."""
     starts = np.zeros((-(-bits // DIGIT), 1 << DIGIT), np.int64)
     rows = np.arange(key.size)
-    ordered: np.ndarray = _radix_sort(key, rows, np.empty_like(key), np.empty_like(rows), starts)
-    return ordered
+    return _radix_sort(key, rows, np.empty_like(key), np.empty_like(rows), starts)
 
 
 @njit(nogil=True, cache=True)

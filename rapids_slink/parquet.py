@@ -494,8 +494,7 @@ def saved(path: Path, make: Callable[[], np.ndarray]) -> np.ndarray:
     """Return the array in a file; first make it, and write it to the disk, if it is not there."""
     if not path.exists():
         save(path, make())
-    array: np.ndarray = np.load(path)
-    return array
+    return np.load(path)
 
 
 def save(path: Path, array: np.ndarray) -> None:

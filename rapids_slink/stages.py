@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from importlib import import_module
 from itertools import product
 from numbers import Real
-from typing import Any, Literal, Unpack, cast, overload
+from typing import Any, Literal, Unpack, overload
 
 import numpy as np
 
@@ -68,8 +68,7 @@ def knn_graph(
         The work needs more memory than there is or than `memory_limit`.
     """
     chosen = metric_of(metric, p, None, box, scales)
-    result: Frame = engine_of(X, metric=chosen).knn_graph(X, n_neighbors, chosen, device, memory_limit)
-    return result
+    return engine_of(X, metric=chosen).knn_graph(X, n_neighbors, chosen, device, memory_limit)
 
 
 @overload
@@ -187,8 +186,7 @@ def nearest_neighbors(
         raise ValueError(f"output must be one of {', '.join(map(repr, OUTPUTS))}, got {output!r}")
     by = None if groups is None else GroupBy(groups, dropna)
     task = NearestTask(chosen, check_n_neighbors(n_neighbors), output == "arrays", by, memory_limit)
-    result: Frame | tuple[Values, Values] = engine_of(X, Y, metric=chosen).nearest_neighbors(X, Y, task, device)
-    return result
+    return engine_of(X, Y, metric=chosen).nearest_neighbors(X, Y, task, device)
 
 
 def connect(
@@ -243,10 +241,9 @@ def connect(
     [1.0, 2.0, 9.0]
     """
     chosen = metric_of(metric, p, None, box, scales)
-    result: Frame = engine_of(graph, X, metric=chosen, rows=(X,)).connect(
+    return engine_of(graph, X, metric=chosen, rows=(X,)).connect(
         graph, X, certified=certified, metric=chosen, device=device, memory_limit=memory_limit
     )
-    return result
 
 
 def minimum_spanning_tree(
@@ -336,8 +333,7 @@ def linkage(
     -----
     Section 3.3.1 of the cuSLINK paper does this on the host. Here a GPU does it in parallel: see `dendrogram.cuda`.
     """
-    result: Frame = engine_of(tree).linkage(tree, n_nodes=n_nodes, device=device, memory_limit=memory_limit)
-    return result
+    return engine_of(tree).linkage(tree, n_nodes=n_nodes, device=device, memory_limit=memory_limit)
 
 
 @overload
@@ -657,8 +653,7 @@ def iter_pairs(
     chosen = metric_of(metric, p, missing, box, scales)
     limit = [limit_of(chosen, max_distance, min_similarity)]
     task = task_of(limit, chosen, missing, missing_value, memory_limit, names)
-    frames: Iterator[Frame] = engine_of(X, Y, metric=chosen).iter_pairs(X, Y, task, int(rows), device)
-    return frames
+    return engine_of(X, Y, metric=chosen).iter_pairs(X, Y, task, int(rows), device)
 
 
 def to_csr(pairs: Any, n_rows: int | None = None, n_columns: int | None = None) -> Any:
@@ -735,7 +730,7 @@ def require_one(max_distance: Any, min_similarity: Any) -> None:
 def limit_of(metric: Metric, max_distance: Any, min_similarity: Any) -> float:
     """Return the largest distance that is wanted, from a distance or a similarity."""
     require_one(max_distance, min_similarity)
-    return cast(float, distance_limit(metric, max_distance, min_similarity))
+    return distance_limit(metric, max_distance, min_similarity)
 
 
 def task_of(

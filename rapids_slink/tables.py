@@ -292,8 +292,7 @@ def _open(path: Path) -> IO[bytes]:
                 raise ValueError(f"it is an archive of {len(names)} files, not of one table as text")
             return archive.open(names[0])
     module = next((module for magic, module in COMPRESSED.items() if start.startswith(magic)), None)
-    stream: IO[bytes] = import_module(module).open(path, "rb") if module else path.open("rb")
-    return stream
+    return import_module(module).open(path, "rb") if module else path.open("rb")
 
 
 def _separated(lines: list[str], sep: str | None, decimal: str | None) -> tuple[str, list[list[str]]]:

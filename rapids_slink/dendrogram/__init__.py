@@ -120,8 +120,7 @@ def reduce_outliers(
     component = on_device.label_clusters(first, second, n)[:n]
     label_of_component: Any = xp.full(n, OUTLIER, "int32")
     label_of_component[component[is_labelled]] = labels[is_labelled]
-    reduced: Array = label_of_component[component]
-    return reduced
+    return label_of_component[component]
 
 
 #: The columns of `changes_of`.

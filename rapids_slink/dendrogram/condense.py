@@ -307,8 +307,7 @@ def _most_stable(parent: np.ndarray, best: np.ndarray, allowed: np.ndarray) -> n
     within = np.zeros(best.size)  # the sum of the best values of the clusters within each
     selected, covered = np.zeros((2, best.size), np.bool_)
     _select_stable(parent, best, allowed, within, selected, covered)
-    outermost: np.ndarray = selected & ~covered
-    return outermost
+    return selected & ~covered
 
 
 @njit(nogil=True, cache=True)

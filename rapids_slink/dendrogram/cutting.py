@@ -269,8 +269,7 @@ def small_enough(linkage: PreallocatedFrame, n: int, parameters: CutParameters) 
 
     If a merge does, so do the merges within it.
     """
-    fits: Array = sizes_of(linkage, n, parameters.weights(n, linkage.device))[n:] <= parameters.max_cluster_size
-    return fits
+    return sizes_of(linkage, n, parameters.weights(n, linkage.device))[n:] <= parameters.max_cluster_size
 
 
 def warn_of_heavy_rows(parameters: CutParameters, n: int) -> None:
@@ -389,8 +388,7 @@ def count_kept(linkage: PreallocatedFrame, n: int, parameters: CutParameters) ->
         return [0] * len(values)
     # Heights ascend, so this counts those below the threshold, or those up to it.
     height, thresholds = height.astype("float64", copy=False), xp.asarray(values, "float64")
-    kept: list[int] = xp.searchsorted(height, thresholds, side=parameters.closed).tolist()
-    return kept
+    return xp.searchsorted(height, thresholds, side=parameters.closed).tolist()
 
 
 def _label_prefixes(

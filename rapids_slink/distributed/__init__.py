@@ -250,8 +250,7 @@ def count_pairs(X: Any, Y: Any, task: PairTask, device: str) -> np.ndarray:
     with Run() as run:
         rows, _ = near_blocks(run, X, Y, task, device, count_of_block)
         counts = run.gather([part for row in rows for part in row])
-        total: np.ndarray = np.array(counts, np.int64).sum(axis=0)
-        return total
+        return np.array(counts, np.int64).sum(axis=0)
 
 
 def iter_pairs(X: Any, Y: Any, task: PairTask, rows: int, device: str) -> Any:

@@ -114,8 +114,7 @@ class Run:
     def gather(self, futures: Sequence[Future]) -> list[Any]:
         """Return the results of these tasks, in this process."""
         self.wait(futures)
-        results: list[Any] = self.client.gather(list(futures))
-        return results
+        return self.client.gather(list(futures))
 
     def copies_through_host(self, settings: Settings) -> bool:
         """Return whether workers send GPU arrays by TCP, not from GPU to GPU by UCX or within a process."""

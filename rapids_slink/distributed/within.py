@@ -156,8 +156,7 @@ def count_of_block(
     device: Device, settings: Settings, task: PairTask, rows: Array, others: Array, starts: tuple[int, int]
 ) -> list[int]:
     """Return the number of pairs of two blocks within each distance."""
-    counts: list[int] = near_pairs_of(device, task, rows, others).count(slice(0, len(rows))).tolist()
-    return counts
+    return near_pairs_of(device, task, rows, others).count(slice(0, len(rows))).tolist()
 
 
 @on_worker

@@ -77,8 +77,7 @@ def draws(method: Method) -> Method:
     """Let a method draw, and put into its docstring what is the same for all of them: the result, and an error."""
     text, _, errors = cleandoc(method.__doc__ or "").partition("\n\nRaises\n------\n")
     method.__doc__ = f"{text}\n\n{AXES}\n{errors}".rstrip() + "\n"
-    drawing: Method = usual_errors()(method)
-    return drawing
+    return usual_errors()(method)
 
 
 class Plots(Exports):

@@ -216,10 +216,7 @@ def strings_of(X: Any, metric: Metric, device: Device) -> np.ndarray:
 
 
 def _objects(column: Any) -> np.ndarray:
-    values: np.ndarray = (
-        column.to_numpy(dtype=object) if hasattr(column, "to_numpy") else np.asarray(column, dtype=object)
-    )
-    return values
+    return column.to_numpy(dtype=object) if hasattr(column, "to_numpy") else np.asarray(column, dtype=object)
 
 
 def column_of(X: Any, metric: Metric, device: Device, name: str) -> tuple[Any, str]:

@@ -332,8 +332,7 @@ def growth_weights(ids: Array, weights: Array, device: Device) -> Array:
         end[child] = weight
     for _ in range(large.bit_length()):
         holder = holder[holder]
-    weight_of_large: Array = end[holder[:n]]
-    return weight_of_large
+    return end[holder[:n]]
 
 
 # --------------------------------------------------------------------------------------------------------------- blocks

@@ -291,8 +291,7 @@ def norms_are_within(rows: np.ndarray, least: float, largest: float) -> bool:
 
 def unit_rows(rows: np.ndarray) -> np.ndarray:
     """Return the rows divided by the norms that follow them, without the norms: (n, d)."""
-    unit: np.ndarray = rows[:, :-1] / rows[:, -1:]
-    return unit
+    return rows[:, :-1] / rows[:, -1:]
 
 
 def wrapped(values: np.ndarray, periods: np.ndarray) -> np.ndarray:
@@ -336,8 +335,7 @@ def hash_rows(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
     factors = np.random.default_rng(0).integers(2**63, 2**64, values.shape[1], np.uint64) | np.uint64(1)
     bits = values.view(f"uint{8 * values.itemsize}").astype(np.uint64)
     bits ^= bits >> np.uint64(32)  # the lower bits of float64 are often zero, and so would a product's be
-    hashes: np.ndarray = (bits * factors).sum(axis=1, dtype=np.uint64)
-    return hashes
+    return (bits * factors).sum(axis=1, dtype=np.uint64)
 
 
 def equal_rows(values: np.ndarray, max_distinct: int) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:

@@ -395,10 +395,7 @@ def choose_filter(
     queries = points if exact.queries is exact.points else product_form(exact.queries, metric, device)
     scaling = scaling_of(*([points] if queries is points else [points, queries]), device=device)
     within = float(metric.true_distance_bound(np.float64(max_weight), np, *metric.rounding_terms(points.shape[1])))
-    chosen: tuple[TileFilter, ExactPoints] = device_kernels.filter_of_products(
-        points, queries, exact, scaling, within, listed
-    )
-    return chosen
+    return device_kernels.filter_of_products(points, queries, exact, scaling, within, listed)
 
 
 def serves_products(rows: Array, metric: Metric, device: Device) -> bool:
@@ -589,8 +586,7 @@ class ProductFilter(TileFilter):
 
     def quantize(self, values: Array, order: Array = None) -> QuantizedPoints:
         """Return the values of `order` (default: all), centred, scaled and rounded."""
-        quantized: QuantizedPoints = self.kernels.quantize(values, self.scaling, order)
-        return quantized
+        return self.kernels.quantize(values, self.scaling, order)
 
     def seed(self, task: SearchTask, rows: Array, bound: Array, most_rows: int) -> None:
         """Tighten the rows' bounds by the converse of the test, for a sample of points.

@@ -329,8 +329,7 @@ class TileSearch(ListSearch):
     @cached_property
     def between(self) -> tuple[Array, Array]:
         """Return the squares of the centres' lengths, (cells,), and of the distances of all pairs, (cells, cells)."""
-        squares: tuple[Array, Array] = self.kernels.squares_between(self.columns.centres)
-        return squares
+        return self.kernels.squares_between(self.columns.centres)
 
     def _encode_points(self, centres: Array, scales: Array, fine: bool) -> Encoded:
         """Return the points as columns of products, counted from the cells' centres and scaled by their scales."""
@@ -513,13 +512,11 @@ class TileSearch(ListSearch):
         if terms is not None and self.n_features > AXES:
             balls = Balls(terms.products, rows.in_terms, terms.columns, self.rounding, (1 + 1e-12) / self.axes.stretch)
         reach = self.kernels.reach(rows.bound, self.reach, self.axes.stretch)
-        listed: Lists = self.kernels.near_tiles(row_boxes, self.tiles, rows.where, reach, common, balls)
-        return listed
+        return self.kernels.near_tiles(row_boxes, self.tiles, rows.where, reach, common, balls)
 
     def _near_cells(self, slots: Slots, deviations: float, common: CommonGroups) -> Lists:
         """Return the tiles of two near cells for each block of rows."""
         between, size = self.between[1], self.cell_size // TILE
-        listed: Lists = self.kernels.near_cells(
+        return self.kernels.near_cells(
             slots.cell_of_tile, between, self.columns, self.first_tile, size, deviations, common
         )
-        return listed

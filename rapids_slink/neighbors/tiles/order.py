@@ -187,10 +187,7 @@ class Axes:
         These are how far coordinates and the rest may be off, (n, 2). The third result is how far a place is from the
         origin at most, and the fourth is the largest error.
         """
-        placed: tuple[Array, Array, float, float] = kernels(self.device).places_of_points(
-            points, self.centre, self.unit, self.axes, self.departure
-        )
-        return placed
+        return kernels(self.device).places_of_points(points, self.centre, self.unit, self.axes, self.departure)
 
 
 @dataclass(frozen=True)

@@ -535,5 +535,4 @@ def distances_between(points: PairPoints, ends: tuple[Any, Any], metric: Metric,
     metric = metric.of_columns(points.queries.names, values.shape[1])
     rows, (src, dst) = metric_rows(metric, values, device, compact=True), map(device.asarray, ends)
     weight = kernels(device).pair_distances(rows, src, dst, metric)
-    result: np.ndarray = to_host(distances(metric, weight, (src, dst), (values, values), device))
-    return result
+    return to_host(distances(metric, weight, (src, dst), (values, values), device))

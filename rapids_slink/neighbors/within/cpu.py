@@ -133,8 +133,7 @@ class _Search(PairSearch):
             return counts
 
         parts = for_each_chunk(CPU, work, self._parts(rows), self.bar(rows))
-        total: np.ndarray = np.cumsum(np.sum(parts, axis=0, dtype=np.int64))
-        return total
+        return np.cumsum(np.sum(parts, axis=0, dtype=np.int64))
 
     def _parts(self, rows: slice) -> list[Any]:
         """Return the parts of some rows."""

@@ -248,8 +248,7 @@ class ImagePairs(PairSearch):
         """Return m points from `first` on in the filter's order for the limit, and those that the order leaves out."""
         if not m:
             return cp.empty(0, cp.int32), cp.empty(0, cp.int32)
-        order: tuple[Array, Array] = self.filter.order_for_limit(self.limit, m, first)
-        return order
+        return self.filter.order_for_limit(self.limit, m, first)
 
     def _items(self, blocks: np.ndarray) -> np.ndarray:
         """Return the work items of some blocks, (items, 4) int32.

@@ -95,8 +95,7 @@ def spanning_forest(edges: EdgeList, device: Device) -> tuple[Any, Any]:
     A node's pointers lead to the root of its component. They are (n,) int32, and are for `components`.
     """
     on_device = kernels(device)
-    forest: tuple[Any, Any] = on_device.spanning_forest(edges, _heaviest_of_lightest(edges, on_device.LARGE, device))
-    return forest
+    return on_device.spanning_forest(edges, _heaviest_of_lightest(edges, on_device.LARGE, device))
 
 
 def components(nodes: Any, parent: Array, device: Device) -> Any:
