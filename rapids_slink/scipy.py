@@ -1,20 +1,22 @@
 """SciPy's ``linkage`` for scripts that call it, and its functions of a linkage for arrays on a GPU.
 
-``from rapids_slink.scipy import cophenet, fcluster, leaves_list, linkage``
+>>> from rapids_slink.scipy import cophenet, fcluster, leaves_list, linkage
+>>> Z = linkage([[0.0], [5.0], [1.0]], device="cpu")
+>>> fcluster(Z, 2, "distance").tolist()
+[1, 2, 1]
+>>> cophenet(Z).tolist()
+[4.0, 1.0, 4.0]
+>>> leaves_list(Z).tolist()
+[1, 0, 2]
 """
 
 import warnings
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import numpy as np
-
-# SciPy's own, also where a script puts these functions in their place.
-from scipy.cluster.hierarchy import cophenet as scipys_cophenet
-from scipy.cluster.hierarchy import fcluster as scipys_fcluster
-from scipy.cluster.hierarchy import leaves_list as scipys_leaves_list
-from scipy.cluster.hierarchy import linkage as scipys_linkage
-from scipy.cluster.hierarchy import optimal_leaf_ordering
+from scipy.cluster import hierarchy
 from scipy.spatial import distance
 
 from rapids_slink.api import fit
@@ -24,6 +26,8 @@ from rapids_slink.points.output import array_of, as_frame, library_of
 from rapids_slink.runtime.device import CPU, cuda, is_on_gpu, to_host
 from rapids_slink.runtime.memory import usual_errors
 
+#: SciPy's own, also where a script puts the function of this module in its place.
+scipys_linkage = hierarchy.linkage
 #: The methods that SciPy computes.
 OTHER_METHODS = ("average", "centroid", "complete", "median", "ward", "weighted")
 #: SciPy's metrics that are computed here, for rows of any numbers. SciPy's `pdist`, which takes any number as a
@@ -88,108 +92,36 @@ def linkage(
     elif y.ndim != 2:
         raise ValueError("`y` must be 1 or 2 dimensional.")
     Z = fit(y, n_clusters=1, metric=metric, device=device).to_scipy()
-    return optimal_leaf_ordering(Z, to_host(y), metric) if optimal_ordering else Z
+    return hierarchy.optimal_leaf_ordering(Z, to_host(y), metric) if optimal_ordering else Z
 
 
-def fcluster(
-    Z: Any, t: float, criterion: str = "inconsistent", depth: int = 2, R: Any = None, monocrit: Any = None
-) -> Any:
-    """Return what `scipy.cluster.hierarchy.fcluster` computes, for a `Z` on a GPU too.
+def _of_linkage(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return SciPy's function of a linkage as one that takes a linkage on a GPU too, or a model's `linkage_`."""
 
-    Parameters
-    ----------
-    Z : array or DataFrame, (n - 1, 4)
-        A linkage in NumPy or CuPy, or a model's `linkage_`.
-    t, criterion, depth, R, monocrit
-        See SciPy's function; the arrays may be on a GPU.
+    @wraps(function, ("__name__", "__qualname__"))
+    def on_its_device(Z: Any, *others: Any, **more: Any) -> Any:
+        Z = _as_array(Z)
+        result = function(to_host(Z), *map(_on_host, others), **{name: _on_host(value) for name, value in more.items()})
+        if not is_on_gpu(Z):
+            return result
+        move = cuda().asarray
+        if isinstance(result, tuple):
+            return tuple(move(part) if np.ndim(part) else part for part in result)
+        return move(result)
 
-    Returns
-    -------
-    ndarray of shape (n,), int32
-        The cluster of each row, from 1 on: an array of CuPy if `Z` is on a GPU.
+    on_its_device.__doc__ = f"""Return what SciPy's `{function.__name__}` does, also for a linkage on a GPU.
 
-    Raises
-    ------
-    ValueError, TypeError
-        When SciPy's function raises them.
-
-    Examples
-    --------
-    >>> from rapids_slink.scipy import fcluster, linkage
-    >>> fcluster(linkage([[0.0], [1.0], [5.0]], device="cpu"), 2, "distance").tolist()
-    [1, 1, 2]
+    Parameters and errors are those of SciPy's function. `Z` is a linkage, (n - 1, 4), in NumPy or CuPy, or a model's
+    `linkage_`. Other arrays may be on a GPU, too. The arrays of the result are CuPy's if `Z` is on a GPU, else NumPy's.
     """
-    R, monocrit = (None if array is None else to_host(array) for array in (R, monocrit))
-    return _by_scipy(scipys_fcluster, Z, t, criterion, depth, R, monocrit)
+    return on_its_device
 
 
-def cophenet(Z: Any, Y: Any = None) -> Any:
-    """Return what `scipy.cluster.hierarchy.cophenet` computes, for a `Z` on a GPU too.
-
-    Parameters
-    ----------
-    Z : array or DataFrame, (n - 1, 4)
-        A linkage in NumPy or CuPy, or a model's `linkage_`.
-    Y : array, (n(n - 1)/2,), optional
-        The distances of all pairs, to correlate with.
-
-    Returns
-    -------
-    ndarray of shape (n(n - 1)/2,), float64
-        The height at which each pair is merged: an array of CuPy if `Z` is on a GPU. With `Y` the result is a tuple of
-        the correlation of both, a number, and these heights.
-
-    Raises
-    ------
-    ValueError, TypeError
-        When SciPy's function raises them.
-
-    Examples
-    --------
-    >>> from rapids_slink.scipy import cophenet, linkage
-    >>> cophenet(linkage([[0.0], [1.0], [5.0]], device="cpu")).tolist()
-    [1.0, 4.0, 4.0]
-    """
-    return _by_scipy(scipys_cophenet, Z, None if Y is None else to_host(_as_array(Y)))
+cophenet, fcluster, leaves_list = map(_of_linkage, (hierarchy.cophenet, hierarchy.fcluster, hierarchy.leaves_list))
 
 
-def leaves_list(Z: Any) -> Any:
-    """Return what `scipy.cluster.hierarchy.leaves_list` computes, for a `Z` on a GPU too.
-
-    Parameters
-    ----------
-    Z : array or DataFrame, (n - 1, 4)
-        A linkage in NumPy or CuPy, or a model's `linkage_`.
-
-    Returns
-    -------
-    ndarray of shape (n,), int32
-        The rows from left to right in the dendrogram: an array of CuPy if `Z` is on a GPU.
-
-    Raises
-    ------
-    ValueError, TypeError
-        When SciPy's function raises them.
-
-    Examples
-    --------
-    >>> from rapids_slink.scipy import leaves_list, linkage
-    >>> leaves_list(linkage([[0.0], [5.0], [1.0]], device="cpu")).tolist()
-    [1, 0, 2]
-    """
-    return _by_scipy(scipys_leaves_list, Z)
-
-
-def _by_scipy(function: Callable[..., Any], Z: Any, *rest: Any) -> Any:
-    """Return the result of a function of SciPy for a linkage, with its arrays on the device of the linkage."""
-    Z = _as_array(Z)
-    result = function(to_host(Z), *rest)
-    if not is_on_gpu(Z):
-        return result
-    move = cuda().asarray
-    return (
-        tuple(move(part) if np.ndim(part) else part for part in result) if isinstance(result, tuple) else move(result)
-    )
+def _on_host(value: Any) -> Any:
+    return to_host(_as_array(value)) if library_of(value) or is_on_gpu(value) else value
 
 
 def _as_array(y: Any) -> Any:
