@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from importlib import import_module
 from itertools import product
 from numbers import Real
-from typing import Any, Literal, Unpack, overload
+from typing import Any, Literal, Unpack, cast, overload
 
 import numpy as np
 
@@ -444,7 +444,7 @@ def cut(
         n_clusters, distance_threshold, min_cluster_size, method, closed, names, sample_weight,
         max_cluster_size=max_cluster_size, count_small=count_small,
     ).checked()  # fmt: skip
-    labels: Rows | Frame = engine_of(linkage).cut(linkage, parameters, n_leaves)
+    labels: Rows | Frame = engine_of(linkage).cut(linkage, parameters=parameters, n_leaves=n_leaves)
     if sample_weight is not None:
         warn_of_heavy_rows(parameters, len(labels))
     return labels
@@ -730,7 +730,7 @@ def require_one(max_distance: Any, min_similarity: Any) -> None:
 def limit_of(metric: Metric, max_distance: Any, min_similarity: Any) -> float:
     """Return the largest distance that is wanted, from a distance or a similarity."""
     require_one(max_distance, min_similarity)
-    return distance_limit(metric, max_distance, min_similarity)
+    return cast(float, distance_limit(metric, max_distance, min_similarity))
 
 
 def task_of(

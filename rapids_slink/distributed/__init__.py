@@ -15,13 +15,13 @@ The results have the bits of one device for any partitions and workers.
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Never
 
 import numpy as np
 from distributed import Future
 
 from rapids_slink import pipeline
-from rapids_slink.dendrogram.cutting import COLUMNS, ClusterRule, Cut, CutParameters
+from rapids_slink.dendrogram.cutting import COLUMNS, ClusterRule, Cut
 from rapids_slink.distributed.cluster import MAX_BLOCKS, Run, free_for_task, on_worker, wanted_blocks, with_bytes
 from rapids_slink.distributed.points import (
     Partitions,
@@ -155,7 +155,7 @@ def _fitting_blocks(settings: Settings, n: int, d: int, dtype: str, wanted: int)
 
 
 def on_one_worker(
-    function: Callable[..., Any], frame: Any, columns: Sequence[str], name: str, **parameters: Any
+    function: Callable[..., Any], frame: Any, *, columns: Sequence[str], name: str, **parameters: Any
 ) -> Any:
     """Call a function of a frame on one worker, which gets all partitions; return its result as a collection.
 
@@ -171,39 +171,26 @@ def _named(name: str, function: Callable[..., Any], whole: Any) -> dict[str, Any
     return {name: function(whole)}
 
 
-def append(X: Any, model: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
-    """Raise TypeError: a model adds rows on one device, and a Dask collection may be on several."""
-    raise TypeError("X is a Dask collection, and append takes rows in one piece: compute it")
+EDGES = tuple(EDGE_TYPES)
+fit_graph = partial(on_one_worker, pipeline.fit_graph, columns=EDGES, name="edges")
+minimum_spanning_tree = partial(on_one_worker, pipeline.minimum_spanning_tree, columns=EDGES, name="edges")
+linkage = partial(on_one_worker, pipeline.linkage, columns=EDGES, name="tree")
+cut = partial(on_one_worker, pipeline.cut, columns=COLUMNS, name="linkage")
 
 
-def predict(answer: Any, X: Any, rows: Any, device: str, memory_limit: Any) -> Any:
-    """Raise TypeError: a model keeps its rows on one device."""
-    raise TypeError("X is a Dask collection, and a model answers for rows in one piece: use map_partitions")
+def refusing(message: str) -> Callable[..., Never]:
+    """Return a function of the engine that raises TypeError with this message, whatever it is called with."""
+
+    def refuse(*inputs: Any, **parameters: Any) -> Never:
+        raise TypeError(message)
+
+    return refuse
 
 
-def fit_graph(edges: Any, **parameters: Any) -> Any:
-    """Return the hierarchy of a Dask DataFrame of edges, from a worker that gets all of it."""
-    return on_one_worker(pipeline.fit_graph, edges, tuple(EDGE_TYPES), "edges", **parameters)
-
-
-def connect(graph: Any, X: Any, **parameters: Any) -> Any:
-    """Raise TypeError: `fit` connects the blocks of a Dask collection."""
-    raise TypeError("connect takes a graph and points in one piece; of a Dask collection fit makes the tree")
-
-
-def minimum_spanning_tree(edges: Any, **parameters: Any) -> Any:
-    """Return the minimum spanning tree of a Dask DataFrame of edges, from a worker that gets all of it."""
-    return on_one_worker(pipeline.minimum_spanning_tree, edges, tuple(EDGE_TYPES), "edges", **parameters)
-
-
-def linkage(tree: Any, **parameters: Any) -> Any:
-    """Return the dendrogram of a Dask DataFrame of a tree's edges, from a worker that gets all of it."""
-    return on_one_worker(pipeline.linkage, tree, tuple(EDGE_TYPES), "tree", **parameters)
-
-
-def cut(linkage: Any, parameters: CutParameters, n_leaves: Any) -> Any:
-    """Return flat clusters from a Dask DataFrame of a linkage, from a worker that gets all of it."""
-    return on_one_worker(pipeline.cut, linkage, COLUMNS, "linkage", parameters=parameters, n_leaves=n_leaves)
+append = refusing("X is a Dask collection, and append takes rows in one piece: compute it")
+predict = refusing("X is a Dask collection, and a model answers for rows in one piece: use map_partitions")
+connect = refusing("connect takes a graph and points in one piece; of a Dask collection fit makes the tree")
+iter_pairs = refusing("X is a Dask collection, whose pairs are in partitions: take pairs(...).partitions")
 
 
 def knn_graph(X: Any, n_neighbors: int, metric: Metric, device: str, memory_limit: Any) -> Any:
@@ -251,11 +238,6 @@ def count_pairs(X: Any, Y: Any, task: PairTask, device: str) -> np.ndarray:
         rows, _ = near_blocks(run, X, Y, task, device, count_of_block)
         counts = run.gather([part for row in rows for part in row])
         return np.array(counts, np.int64).sum(axis=0)
-
-
-def iter_pairs(X: Any, Y: Any, task: PairTask, rows: int, device: str) -> Any:
-    """Raise TypeError: the pairs of a Dask collection are in partitions already."""
-    raise TypeError("X is a Dask collection, whose pairs are in partitions: take pairs(...).partitions")
 
 
 def _edges(run: Run, settings: Settings, lists: list[Future], starts: list[int]) -> Any:
