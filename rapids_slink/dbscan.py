@@ -211,12 +211,6 @@ class DBSCAN(CoreClusters):
             fitted = engine.fit_dbscan(X, settings, rule)
         return self._take(fitted)
 
-    def fit_predict(
-        self, X: Any, y: Any = None, sample_weight: Any = None, groups: Any = None, dropna: bool = True
-    ) -> Rows:
-        """Fit and return `labels_`: one int32 label per row."""
-        return self.fit(X, y, sample_weight, groups, dropna).labels_
-
     def _rule(self) -> DensityRule:
         """Return the rule that the parameters describe; raise for values that are not valid for any data."""
         check_fixed(self, ("metric_params", "output_type"))

@@ -560,10 +560,6 @@ class HDBSCAN(DensityHierarchy):
         labels, points = pipeline.select(X, settings, rules, samples)
         return (labels, points.output, points.index) if kept is None else (labels, self._output, self._index)
 
-    def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None, groups: None = None) -> Rows:
-        """Fit and return `labels_`: one int32 label per row."""
-        return self.fit(X, y, sample_weight, groups).labels_
-
     def _settings(self, min_samples: int = 1, **more: Any) -> Settings:
         return super()._settings(self.min_cluster_size, **more)
 

@@ -531,12 +531,6 @@ class SingleLinkage(PointHierarchy):
         by = None if groups is None else GroupBy(as_known(groups), dropna)
         return self._fit(X, groups=by, cannot_link=cannot_link)
 
-    def fit_predict(
-        self, X: Any, y: Any = None, groups: Any = None, dropna: bool = True, cannot_link: Any = None
-    ) -> Rows:
-        """Fit and return `labels_`: one int32 label per row."""
-        return self.fit(X, y, groups, dropna, cannot_link).labels_
-
     @WithRows
     def predict(self, X: Any) -> Rows:
         """Return the label of the nearest fitted row for each new row, or -1 if no fitted row is nearer than the cut.

@@ -515,6 +515,8 @@ class WithRows(Generic[Parameters, Result]):
 class Estimator:
     """A clusterer. Its parameters are the arguments of ``__init__``, in attributes of the same names."""
 
+    fit: Any  # a method of each subclass
+
     def __new__(cls, *values: Any, **parameters: Any) -> Self:
         """Return a model without attributes.
 
@@ -538,8 +540,11 @@ class Estimator:
     @classmethod
     def _fit_parameters(cls) -> list[str]:
         """Return the names of the parameters of `fit` after the model, X and y."""
-        fit: Any = cls.fit  # type: ignore[attr-defined]
-        return list(inspect.signature(fit).parameters)[3:]
+        return list(inspect.signature(cls.fit).parameters)[3:]
+
+    def fit_predict(self, X: Any, y: Any = None, *more: Any, **parameters: Any) -> Rows:
+        """Call `fit` with these parameters and return `labels_`: one int32 label per row."""
+        return self.fit(X, y, *more, **parameters).labels_
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the parameters by name. `deep` has no effect, because none of them is an estimator."""
