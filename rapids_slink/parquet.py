@@ -286,12 +286,8 @@ class VectorFiles:
 
 def on_all_cores(work: Callable[[Any], object], parts: Iterable[Any], max_threads: int = 2**10) -> None:
     """Call `work` for every part, in up to `max_threads` threads, one for each core; raise the first error."""
-    threads = ThreadPoolExecutor(min(usable_cores(), max_threads))
-    try:
-        for _ in threads.map(work, parts):
-            pass
-    finally:
-        threads.shutdown(cancel_futures=True)
+    with ThreadPoolExecutor(min(usable_cores(), max_threads)) as threads:
+        list(threads.map(work, parts))  # after an error it starts no more
 
 
 def _paths_of(paths: Any) -> list[Path]:
