@@ -23,7 +23,6 @@ from rapids_slink.hierarchy.plotting import (
     MAX_POINTS,
     OTHERS,
     plot_clusters,
-    plot_heights,
     sample_of_heights,
     sample_of_rows,
 )
@@ -171,16 +170,21 @@ def test_thresholds_in_the_legend_give_the_cut(device):
 
 def test_many_heights_are_sampled_on_logarithmic_axes():
     n = 100_000
-    frame = pd.DataFrame({"left": 0, "right": 1, "height": np.arange(n - 1.0) ** 2, "size": 2})
-    ax = plot_heights(frame, n)
+    edges = pd.DataFrame({"src": np.arange(n - 1), "dst": np.arange(1, n), "weight": np.arange(n - 1.0) ** 2})
+    ax = fit_graph(edges, device="cpu").plot_heights()
     x, y = curve(ax)
     assert len(x) <= MAX_HEIGHTS
     assert x[:20].tolist() == list(range(2, 22))
     assert (x[0], x[-1]) == (2, n)
     np.testing.assert_array_equal(y, (n - x.astype(float)) ** 2)
     assert (ax.get_xscale(), ax.get_yscale()) == ("log", "log")
-    assert ax.get_legend() is None
-    assert plot_heights(frame.assign(height=frame.height - 1), n, ax=plt.figure().gca()).get_yscale() == "linear"
+    lower = fit_graph(edges.assign(weight=edges.weight - 1), device="cpu")
+    assert lower.plot_heights(plt.figure().gca()).get_yscale() == "linear"
+
+
+def test_heights_of_labels_that_are_no_cut_have_no_legend():
+    X = np.random.default_rng(0).random((50, 2))
+    assert rapids_slink.HDBSCAN(device="cpu").fit(X).plot_heights().get_legend() is None
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, MAX_HEIGHTS, MAX_HEIGHTS + 1, 10**7])
