@@ -322,10 +322,7 @@ def fit_pairs(
         marks = marks_of_rows(marked, n)
     report["way"] = CANNOT_LINK
     with report.stage("pairs", device):
-        every, room = slice(0, n), within.room_for_pairs(device)
-        pairs = near.find(every, room)
-        if pairs.src is None:
-            near.refuse(pairs.count, every, room, APART_ADVICE)
+        pairs = near.find_all(slice(0, n), APART_ADVICE)
         # Pairs are sorted by (src, dst), so the edges' numbers have the order of the total order among equal weights.
         edges = EdgeList(pairs.src, pairs.dst, pairs.weight, n)
         report.count("pairs", pairs=pairs.count)

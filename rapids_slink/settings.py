@@ -33,6 +33,7 @@ m and n are rounded as |x - y| and its negative are, or down.
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cache, cached_property
@@ -193,15 +194,11 @@ def as_read(value: Any) -> Any:
     """
     if not isinstance(value, str) or "_" in value:  # which only Python's own numbers have
         return value
-    try:
+    with suppress(ValueError):
         return int(value)
-    except ValueError:
-        pass
-    try:
-        number = float(value)
-    except ValueError:
-        return value
-    return number if isfinite(number) else value
+    with suppress(ValueError):
+        return number if isfinite(number := float(value)) else value
+    return value
 
 
 # ----------------------------------------------------------------------------------------------------- boxes and scales

@@ -58,7 +58,7 @@ from rapids_slink.neighbors import check_n_neighbors
 from rapids_slink.neighbors.choose import is_searched_by_tree
 from rapids_slink.neighbors.queries import NearestTask
 from rapids_slink.neighbors.within import PairTask
-from rapids_slink.pipeline import estimate_fit
+from rapids_slink.pipeline import LIST_BYTES, estimate_fit
 from rapids_slink.points.output import EDGE_TYPES, frame_of, is_collection
 from rapids_slink.report import Report, counted
 from rapids_slink.runtime.device import CPU, Device, resolve
@@ -70,8 +70,6 @@ from rapids_slink.spanning_tree.lists import list_length
 
 #: The seconds that a byte takes from another worker's GPU through the host; by UCX it takes a fiftieth of them.
 BYTE_SECONDS = 1e-9
-#: The bytes of an entry of a neighbour list.
-LIST_BYTES = 12
 
 
 def fit(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:

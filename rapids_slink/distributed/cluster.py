@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import wraps
-from itertools import combinations
+from itertools import combinations, zip_longest
 from math import sqrt
 from time import perf_counter
 from types import TracebackType
@@ -140,12 +140,10 @@ class Run:
 
 def hosts_in_turn(workers: Sequence[str]) -> list[str]:
     """Return the addresses such that the first of each host comes before the second of any host."""
-    seen, ranked = Counter[str | None](), []
+    of_hosts = defaultdict[Any, list[str]](list)
     for worker in workers:
-        host = urlsplit(worker).hostname
-        ranked.append((seen[host], worker))
-        seen[host] += 1
-    return [worker for _, worker in sorted(ranked)]
+        of_hosts[urlsplit(worker).hostname].append(worker)
+    return [worker for turn in zip_longest(*of_hosts.values()) for worker in turn if worker]
 
 
 def _bytes_sent(dask_worker: Any) -> int:

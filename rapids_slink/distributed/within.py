@@ -27,7 +27,7 @@ from rapids_slink.forced import forced
 from rapids_slink.metrics import PRECOMPUTED, Metric, surrogate_bound
 from rapids_slink.neighbors.exact import kernels
 from rapids_slink.neighbors.rows import check_zeros_between
-from rapids_slink.neighbors.within import Found, NearPairs, PairPoints, PairTask, estimate_pairs, room_for_pairs
+from rapids_slink.neighbors.within import NearPairs, PairPoints, PairTask, estimate_pairs
 from rapids_slink.points import Points
 from rapids_slink.points.check import check_same_columns
 from rapids_slink.points.output import EDGE_TYPES, OutputKind, frame_of, is_collection
@@ -139,15 +139,8 @@ def near_pairs_of(device: Device, task: PairTask, rows: Array, others: Array) ->
 def pairs_of_block(
     device: Device, settings: Settings, task: PairTask, rows: Array, others: Array, starts: tuple[int, int]
 ) -> tuple[Array, Array, Array]:
-    """Return src, dst and distance of the pairs of two blocks, whose rows are numbered from `starts` on.
-
-    `others` is None for the pairs within one block.
-    """
-    near = near_pairs_of(device, task, rows, others)
-    every = slice(0, len(rows))
-    some: Found = near.find(every, room_for_pairs(device))
-    if some.src is None:
-        near.refuse(some.count, every, room_for_pairs(device))
+    """Return src, dst and distance of the pairs of two blocks, whose rows are numbered from `starts` on."""
+    some = near_pairs_of(device, task, rows, others).find_all(slice(0, len(rows)))
     return some.src + np.int32(starts[0]), some.dst + np.int32(starts[1]), some.weight
 
 
@@ -266,10 +259,7 @@ def fit_dbscan(X: Any, settings: Settings, rule: DensityRule) -> dict[str, Any]:
 def _core_rows_of_blocks(
     device: Device, settings: Settings, rule: DensityRule, rows: Array, others: Array, starts: tuple[int, int]
 ) -> dict[str, Any]:
-    """Return what the pairs of two blocks tell of their rows, which are numbered from `starts` on.
-
-    `others` is None for the pairs within one block.
-    """
+    """Return what the pairs of two blocks tell of their rows, which are numbered from `starts` on."""
     xp, m = device.xp, len(rows)
     near, between = near_pairs_of(device, PairTask.of(settings, rule.eps), rows, others), others is not None
     ids = xp.arange(starts[0], starts[0] + m, dtype="int32")

@@ -522,7 +522,7 @@ class Estimator:
 
         Raises TypeError for a name that is no parameter, unless a subclass takes any names.
         """
-        if not cls._takes_any_names():
+        if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in cls._parameters().values()):
             cls._check_names(parameters, TypeError)
         return super().__new__(cls)
 
@@ -531,11 +531,6 @@ class Estimator:
     def _parameters(cls) -> Mapping[str, inspect.Parameter]:
         """Return the parameters of the class. They are cached: a small fit would notice the time to inspect it."""
         return inspect.signature(cls).parameters
-
-    @classmethod
-    @cache
-    def _takes_any_names(cls) -> bool:
-        return any(parameter.kind is parameter.VAR_KEYWORD for parameter in cls._parameters().values())
 
     @classmethod
     def _fit_parameters(cls) -> list[str]:

@@ -544,7 +544,9 @@ def _checked(matrix: Array, device: Device) -> tuple[Any, bool]:
         for columns in tiles[i:]:
             for a, b in ((rows, columns), (columns, rows)):
                 if not all_true(matrix[a, b] > -xp.inf):  # false for NaN
-                    _raise_for_value(matrix[a, b], a, b, device)
+                    u, v = _first(~(matrix[a, b] > -xp.inf), a, b, device)
+                    what = f"the distance of rows {u} and {v} is {float(matrix[u, v])}"
+                    raise ValueError(f"{what}: X must hold numbers, or infinity for no distance")
                 complete = complete and all_true(matrix[a, b] < xp.inf)
             if not all_true(matrix[rows, columns] == matrix[columns, rows].T):
                 uneven.append((rows, columns))
@@ -604,12 +606,6 @@ def _mirrored(matrix: Array, uneven: list[tuple[slice, slice]], device: Device) 
             )
         mirrored[columns, rows] = (xp.triu(upper) + xp.triu(upper, 1).T if rows == columns else upper).T
     return mirrored
-
-
-def _raise_for_value(tile: Any, rows: slice, columns: slice, device: Device) -> None:
-    u, v = _first(~(tile > -device.xp.inf), rows, columns, device)
-    value = float(tile[u - rows.start, v - columns.start])
-    raise ValueError(f"the distance of rows {u} and {v} is {value}: X must hold numbers, or infinity for no distance")
 
 
 def _first(flags: Any, rows: slice, columns: slice, device: Device) -> tuple[int, int]:

@@ -433,16 +433,18 @@ class PairFrames:
                 step = int(size * room / (2 * result.count))
                 waiting += reversed(equal_slices(part, max(1, min(step, size // 2))))
 
-    def frame(self, rows: slice) -> Any:
-        """Return the frame of the pairs of a range of rows; raise DeviceMemoryError if it does not fit."""
-        device = self.device
-        room = room_for_pairs(device)
+    def find_all(self, rows: slice, advice: str = ADVICE) -> Found:
+        """Return the pairs of a range of rows; raise DeviceMemoryError, with advice, if they do not fit."""
+        room = room_for_pairs(self.device)
         result = self.find(rows, room)
         if result.src is None:
-            self.refuse(result.count, rows, room)
-        src, dst, weight = result.src, result.dst, result.weight
-        x, y = self.ends
-        frame = frame_of(device, {"src": src, "dst": dst, "weight": weight})
+            self.refuse(result.count, rows, room, advice)
+        return result
+
+    def frame(self, rows: slice) -> Any:
+        """Return the frame of the pairs of a range of rows; raise DeviceMemoryError if it does not fit."""
+        device, (x, y), result = self.device, self.ends, self.find_all(rows)
+        frame = frame_of(device, {"src": result.src, "dst": result.dst, "weight": result.weight})
         if self.task.names:
             for name, points in (("src", x), ("dst", y)):
                 frame[name] = OutputKind(True, device.is_gpu).index(points.index).take(frame[name].values)
