@@ -168,14 +168,10 @@ class CutParameters:
         if not self.count_small:
             return self._of_large(linkage, n, least)
         if not widest:
-            return self.of_least(least)
+            return self
         if self.sample_weight is not None:
             raise ValueError(f"{WIDEST_GAP!r} counts rows: leave sample_weight out")
         return replace(self, n_clusters=at_widest_gap(linkage, n, least), min_cluster_size=least)
-
-    def of_least(self, least: int) -> Self:
-        """Return the parameters with this smallest size; a copy takes a tenth of the time of a small cut."""
-        return self if (self.min_cluster_size or 1) == least else replace(self, min_cluster_size=least)
 
     def _of_large(self, linkage: PreallocatedFrame, n: int, least: int) -> Self:
         """Return the parameters with the numbers of all clusters in place of the numbers of large ones.
@@ -681,16 +677,23 @@ class Cut(CutParameters, ClusterRule):
     def check_rows(self, n: int, trees: int = 1) -> None:
         """Raise unless n rows in this number of trees have such a cut."""
         check_least(self.min_cluster_size)
-        asked = self.parameters(n, trees)
-        if self.count_small:
-            check_cut(n, trees, asked.n_clusters, asked.distance_threshold)
+        is_given = self.n_clusters is not None or self.distance_threshold is not None
+        if is_given and self.count_small:
+            check_cut(n, trees, self.n_clusters, self.distance_threshold)
 
     def choose(self, merges: PreallocatedFrame, n: int, device: Device, report: Report) -> FlatClusters:
         """Return the clusters of the cut of the linkage of n rows."""
         with report.stage("cut", device):
             asked = self.parameters(n, n - merges.columns["height"].size)
             parameters = asked.of(merges, n)
-            labels = cut_labels(merges, n, parameters.of_least(1)).columns["label"]
+            labels = PreallocatedFrame.empty(merges.device, n, {"label": "int32"}).columns["label"]
+            kept = count_kept(merges, n, parameters)
+            if parameters.max_cluster_size is None:
+                _label_prefixes(merges, n, kept, 1, None, [labels])
+            else:
+                fits = small_enough(merges, n, parameters)
+                fits &= merges.device.xp.arange(fits.size) < kept[0]
+                labels[...] = label_kept(merges, fits, n, replace(parameters, min_cluster_size=1))
             count = number_of_clusters(labels, parameters.n_clusters)
             if self.warns and asked.n_clusters is not None and asked.n_clusters == parameters.n_clusters:
                 warn_of_outliers(merges.columns, n, count)

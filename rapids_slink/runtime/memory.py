@@ -30,7 +30,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cache
+from functools import cache, partial
 from math import inf
 from numbers import Integral
 from pathlib import Path
@@ -384,14 +384,9 @@ def rows_that_fit(rows: int, row_bytes: float, free: float, least: int = 1) -> i
     return int(free / row_bytes)
 
 
-@contextmanager
-def usual_errors() -> Iterator[None]:
-    """Treat floating-point errors in a block or a function as NumPy does, whatever the caller has set.
-
-    Small values underflow in the course of the work, which ``np.seterr(all="raise")`` would take for an error.
-    """
-    with np.errstate(divide="warn", over="warn", under="ignore", invalid="warn"):
-        yield
+#: A block or a function with it treats floating-point errors as NumPy does, whatever the caller has set: small values
+#: underflow in the course of the work, which ``np.seterr(all="raise")`` would take for an error.
+usual_errors = partial(np.errstate, divide="warn", over="warn", under="ignore", invalid="warn")
 
 
 @contextmanager
