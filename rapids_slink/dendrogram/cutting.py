@@ -686,15 +686,12 @@ class Cut(CutParameters, ClusterRule):
         with report.stage("cut", device):
             asked = self.parameters(n, n - merges.columns["height"].size)
             parameters = asked.of(merges, n)
+            kept = count_kept(merges, n, parameters)[0]
+            marks = () if parameters.max_cluster_size is None else (small_enough(merges, n, parameters)[:kept],)
+            left_child, right_child = (merges.columns[side][:kept] for side in ("left", "right"))
             labels = PreallocatedFrame.empty(merges.device, n, {"label": "int32"}).columns["label"]
-            kept = count_kept(merges, n, parameters)
-            if parameters.max_cluster_size is None:
-                _label_prefixes(merges, n, kept, 1, None, [labels])
-            else:
-                fits = small_enough(merges, n, parameters)
-                fits &= merges.device.xp.arange(fits.size) < kept[0]
-                labels[...] = label_kept(merges, fits, n, replace(parameters, min_cluster_size=1))
-            count = number_of_clusters(labels, parameters.n_clusters)
+            labels[...] = half(merges.device, __package__).label_clusters(left_child, right_child, n, *marks)[:n]
+            count = number_of_clusters(labels) if marks else n - kept
             if self.warns and asked.n_clusters is not None and asked.n_clusters == parameters.n_clusters:
                 warn_of_outliers(merges.columns, n, count)
             if parameters.min_cluster_size in (None, 1) and parameters.max_cluster_size is None:
@@ -764,7 +761,7 @@ def clusters_of_groups(labels: Array, group: Array, count: int, xp: Any) -> tupl
 
     `labels` and `group` are (n,) arrays, the label and the group of each row.
     """
-    number = number_of_clusters(labels, None)
+    number = number_of_clusters(labels)
     group_of_label, first = xp.zeros(number, "int32"), xp.full(count, number, "int32")
     group_of_label[labels[labels >= 0]] = group[labels >= 0]
     xp.minimum.at(first, group_of_label, xp.arange(number, dtype="int32"))
@@ -845,12 +842,12 @@ def large_clusters(labels: Array, count: int, parameters: CutParameters, xp: Any
     """Return the clusters of labels 0 to count - 1 that have at least the smallest size, labelled anew."""
     least, max_size = parameters.min_cluster_size or 1, parameters.max_cluster_size
     labels = without_small(labels, least, None, xp)
-    large = number_of_clusters(labels, None if least > 1 else count)
+    large = number_of_clusters(labels) if least > 1 else count
     values = {"_least_size_": least, "_small_clusters_": count - large}
     values |= {} if max_size is None else {"_split_above_": int(max_size)}
     return FlatClusters(large, {"labels_": labels}, values=values)
 
 
-def number_of_clusters(labels: Array, n_clusters: Any) -> int:
-    """Return the number of clusters of a cut: `n_clusters` or, if that is None, the number of labels."""
-    return int(labels.max()) + 1 if n_clusters is None else int(n_clusters)
+def number_of_clusters(labels: Array) -> int:
+    """Return the number of clusters with these labels, which are numbered from 0."""
+    return int(labels.max()) + 1

@@ -26,7 +26,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -477,15 +477,14 @@ def copy_out(device: Device, array: Array) -> Any:
         return array.copy()
 
 
-@contextmanager
-def outside_pool(device: Device) -> Iterator[None]:
+def outside_pool(device: Device) -> AbstractContextManager[Any]:
     """Allocate a block's GPU memory outside the run's pool, for results; the pool frees its own if necessary."""
-    run = current_run()
-    if not device.is_gpu or run.pool is None:
-        yield
-        return
-    with device.xp.cuda.using_allocator(retrying(run.pool.allocator, run.pool.pool.free_all_blocks)):
-        yield
+    pool = current_run().pool if device.is_gpu else None
+    if pool is None:
+        return nullcontext()
+    manager: AbstractContextManager[Any]
+    manager = device.xp.cuda.using_allocator(retrying(pool.allocator, pool.pool.free_all_blocks))
+    return manager
 
 
 @contextmanager
