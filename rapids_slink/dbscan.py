@@ -244,7 +244,7 @@ def _fit(
         core = device.xp.flatnonzero(is_core)
         fitted = {
             "labels_": points.labels(copy_out(device, labels)),
-            "n_clusters_": number_of_clusters(labels, None),
+            "n_clusters_": number_of_clusters(labels),
             "core_sample_indices_": points.output.from_cuml_setting().array(core),
             **_components(rows, points, core),
         }

@@ -60,11 +60,8 @@ class Forced:
 
 NOTHING = Forced()
 _forced = ContextVar("forced", default=NOTHING)
-
-
-def forced() -> Forced:
-    """Return the ways that are prescribed in this context."""
-    return _forced.get()
+#: Returns the ways that are prescribed in this context.
+forced = _forced.get
 
 
 @contextmanager

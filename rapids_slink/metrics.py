@@ -282,7 +282,7 @@ class Metric:
         """Return whether rounding may give distances another order than the surrogate distances have."""
         return self.is_of_ends or self.formula.has_powers
 
-    @property
+    @cached_property
     def is_of_ends(self) -> bool:
         """Return whether a reported distance is computed from the two rows, not from their surrogate distance."""
         return self.distance == "angle"

@@ -5,6 +5,7 @@ same functions for the cluster of a Dask client.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from threading import Lock
@@ -95,7 +96,7 @@ def fit(X: Any, settings: Settings, rule: ClusterRule, fit_rows: Any = None) -> 
     """
     device = resolve(settings.device, X)
     report = Report(device=device.name, metric=settings.metric.name)
-    with run_scope(device, settings.memory_limit), compiling_bar(settings.progress is True):
+    with run_scope(device, settings.memory_limit), compiling_bar() if settings.progress is True else nullcontext():
         fitted = (fit_rows or fit_points)(X, settings, rule, device, report)
     return {**fitted, "report_": report}
 
@@ -350,7 +351,7 @@ def select(X: Any, settings: Settings, rules: list[StableClusters], samples: lis
     tree serves all rules.
     """
     device = resolve(settings.device, X)
-    with run_scope(device, settings.memory_limit), compiling_bar(settings.progress is True):
+    with run_scope(device, settings.memory_limit), compiling_bar() if settings.progress is True else nullcontext():
         return _select(X, settings, rules, samples, device)
 
 
@@ -584,14 +585,15 @@ def read_points(
 
 def flat_attributes(flat: FlatClusters, points: Points) -> dict[str, Any]:
     """Return flat clusters as attributes, in the type of the points, and that type and the points' index."""
+    output, index = points.output.from_cuml_setting(), points.index
     return {
         "n_clusters_": flat.n_clusters,
-        **{name: points.labels(array, SERIES_NAMES[name]) for name, array in flat.rows.items()},
+        **{name: output.labels(array, index, SERIES_NAMES[name]) for name, array in flat.rows.items()},
         **{name: points.output.array(array) for name, array in flat.clusters.items()},
         **{name: points.frame(frame) for name, frame in flat.frames.items()},
         **flat.values,
         "_output": points.output,
-        "_index": points.index,
+        "_index": index,
     }
 
 

@@ -98,7 +98,7 @@ class _Stage:
 
     def __exit__(self, kind: type | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         try:
-            if error is None:
+            if error is None and self.device.is_gpu:
                 self.device.synchronize()
         finally:
             elapsed = time.perf_counter() - self.start

@@ -38,7 +38,8 @@ def merge_in_order(src, dst, n, left_child, right_child, size, groups=None):
     All cores take groups in turn, and the edges of a group find their sets in a core's cache.
     """
     parent = np.arange(n, dtype=np.int32)  # NumPy makes the arrays: Numba takes long to compile that
-    sets = np.stack((np.ones_like(parent), parent), axis=1)
+    sets = np.empty((n, 2), np.int32)
+    sets[:, 0], sets[:, 1] = 1, parent
     if groups is None:
         return _merge_all(src, dst, n, parent, sets, left_child, right_child, size)
     group, n_groups = groups

@@ -168,14 +168,10 @@ class CutParameters:
         if not self.count_small:
             return self._of_large(linkage, n, least)
         if not widest:
-            return self.of_least(least)
+            return self
         if self.sample_weight is not None:
             raise ValueError(f"{WIDEST_GAP!r} counts rows: leave sample_weight out")
         return replace(self, n_clusters=at_widest_gap(linkage, n, least), min_cluster_size=least)
-
-    def of_least(self, least: int) -> Self:
-        """Return the parameters with this smallest size; a copy takes a tenth of the time of a small cut."""
-        return self if (self.min_cluster_size or 1) == least else replace(self, min_cluster_size=least)
 
     def _of_large(self, linkage: PreallocatedFrame, n: int, least: int) -> Self:
         """Return the parameters with the numbers of all clusters in place of the numbers of large ones.
@@ -681,17 +677,21 @@ class Cut(CutParameters, ClusterRule):
     def check_rows(self, n: int, trees: int = 1) -> None:
         """Raise unless n rows in this number of trees have such a cut."""
         check_least(self.min_cluster_size)
-        asked = self.parameters(n, trees)
-        if self.count_small:
-            check_cut(n, trees, asked.n_clusters, asked.distance_threshold)
+        is_given = self.n_clusters is not None or self.distance_threshold is not None
+        if is_given and self.count_small:
+            check_cut(n, trees, self.n_clusters, self.distance_threshold)
 
     def choose(self, merges: PreallocatedFrame, n: int, device: Device, report: Report) -> FlatClusters:
         """Return the clusters of the cut of the linkage of n rows."""
         with report.stage("cut", device):
             asked = self.parameters(n, n - merges.columns["height"].size)
             parameters = asked.of(merges, n)
-            labels = cut_labels(merges, n, parameters.of_least(1)).columns["label"]
-            count = number_of_clusters(labels, parameters.n_clusters)
+            kept = count_kept(merges, n, parameters)[0]
+            marks = () if parameters.max_cluster_size is None else (small_enough(merges, n, parameters)[:kept],)
+            left_child, right_child = (merges.columns[side][:kept] for side in ("left", "right"))
+            labels = PreallocatedFrame.empty(merges.device, n, {"label": "int32"}).columns["label"]
+            labels[...] = half(merges.device, __package__).label_clusters(left_child, right_child, n, *marks)[:n]
+            count = number_of_clusters(labels) if marks else n - kept
             if self.warns and asked.n_clusters is not None and asked.n_clusters == parameters.n_clusters:
                 warn_of_outliers(merges.columns, n, count)
             if parameters.min_cluster_size in (None, 1) and parameters.max_cluster_size is None:
@@ -761,7 +761,7 @@ def clusters_of_groups(labels: Array, group: Array, count: int, xp: Any) -> tupl
 
     `labels` and `group` are (n,) arrays, the label and the group of each row.
     """
-    number = number_of_clusters(labels, None)
+    number = number_of_clusters(labels)
     group_of_label, first = xp.zeros(number, "int32"), xp.full(count, number, "int32")
     group_of_label[labels[labels >= 0]] = group[labels >= 0]
     xp.minimum.at(first, group_of_label, xp.arange(number, dtype="int32"))
@@ -842,12 +842,12 @@ def large_clusters(labels: Array, count: int, parameters: CutParameters, xp: Any
     """Return the clusters of labels 0 to count - 1 that have at least the smallest size, labelled anew."""
     least, max_size = parameters.min_cluster_size or 1, parameters.max_cluster_size
     labels = without_small(labels, least, None, xp)
-    large = number_of_clusters(labels, None if least > 1 else count)
+    large = number_of_clusters(labels) if least > 1 else count
     values = {"_least_size_": least, "_small_clusters_": count - large}
     values |= {} if max_size is None else {"_split_above_": int(max_size)}
     return FlatClusters(large, {"labels_": labels}, values=values)
 
 
-def number_of_clusters(labels: Array, n_clusters: Any) -> int:
-    """Return the number of clusters of a cut: `n_clusters` or, if that is None, the number of labels."""
-    return int(labels.max()) + 1 if n_clusters is None else int(n_clusters)
+def number_of_clusters(labels: Array) -> int:
+    """Return the number of clusters with these labels, which are numbered from 0."""
+    return int(labels.max()) + 1

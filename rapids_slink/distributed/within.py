@@ -294,6 +294,6 @@ def _label(
     labels = rows.labels(lambda: [])
     return {
         "labels_": without_values(n, device).labels(labels),
-        "n_clusters_": number_of_clusters(labels, None),
+        "n_clusters_": number_of_clusters(labels),
         "core_sample_indices_": to_host(xp.flatnonzero(rows.is_core)),
     }

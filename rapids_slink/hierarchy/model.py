@@ -602,10 +602,10 @@ class Estimator:
     @classmethod
     def _check_names(cls, parameters: Iterable[str], error: type[Exception]) -> None:
         """Raise for the first name that is not the name of a parameter."""
-        names = list(cls._parameters())
+        own = cls._parameters()
         for name in parameters:
-            if name not in names:
-                fit_names = cls._fit_parameters()
+            if name not in own:
+                names, fit_names = list(own), cls._fit_parameters()
                 meant = did_you_mean(name, [*names, *fit_names], MEANINGS) or f", only {names}"
                 meant = f". It is a parameter of fit(X, {name}=...)" if name in fit_names else meant
                 raise error(f"{cls.__name__} has no parameter {name!r}{meant}")

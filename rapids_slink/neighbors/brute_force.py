@@ -230,6 +230,7 @@ class BruteForceSearch(ListSearch):
         holds the points that are not in the known lists.
         """
         xp, kernels = self.device.xp, self.kernels
+        rows_a_chunk = min(self._rows_at_once(filter_.rows_at_once(task.k), task.k), len(self.exact.queries))
 
         def search(chunk: Any) -> Any:
             ids = task.rows[chunk]
@@ -249,7 +250,7 @@ class BruteForceSearch(ListSearch):
             ends = geometric_slices(last if at_once else filter_.first_band, last - first, filter_.growth)
             bands = [slice(first + band.start, first + band.stop) for band in ends]
             # These rows have the memory of a full chunk for their candidates.
-            room = self._rows_a_chunk(task, filter_) * filter_.room * candidate_capacity(task.k) // ids.size
+            room = rows_a_chunk * filter_.room * candidate_capacity(task.k) // ids.size
             capacity = min(room, len(self.values)) if at_once else None
             for candidates in filter_.by_band(task, ids, groups, bound, bands, capacity):
                 kernels.rerank(self.exact, ids, candidates, groups, bound, top, task.core)
@@ -263,7 +264,7 @@ class BruteForceSearch(ListSearch):
             kernels.put_lists(reached, chunk, bound, top)
             return chunk[unproven]
 
-        chunks = chunks_of(rows, self._rows_a_chunk(task, filter_, again))
+        chunks = chunks_of(rows, max(MIN_ROWS, rows_a_chunk // MORE_ROOM) if again else rows_a_chunk)
         return xp.concatenate(for_each_chunk(self.device, search, chunks, task.progress(self.progress)))
 
     def _symmetric_pass(
@@ -329,11 +330,6 @@ class BruteForceSearch(ListSearch):
             kernels.rerank(self.exact, rows, same_candidates(filter_.far, rows.size, self.device), None, bound, top)
         kernels.put_lists(reached, rows, bound, top)
         return rows[kernels.flatnonzero(top.overflowed)], filter_.far
-
-    def _rows_a_chunk(self, task: SearchTask, filter_: TileFilter, again: bool = False) -> int:
-        """Return the number of rows that a filter takes at once; fewer, in the same memory, for a search `again`."""
-        rows = min(self._rows_at_once(filter_.rows_at_once(task.k), task.k), len(self.exact.queries))
-        return max(MIN_ROWS, rows // MORE_ROOM) if again else rows
 
     def _rows_at_once(self, preferred: int, k: int) -> int:
         """Return the number of rows of a chunk: `preferred`, or as many as fit into memory."""

@@ -134,17 +134,24 @@ def as_points(
             codes=codes,
         )  # fmt: skip
         return replace(points, names=names, index=index, output=output)
-    numbers = [value for value in missing_values if not isinstance(value, str)]
-    up_to = up_to_of(missing_values)
-    if (numbers or up_to > -np.inf) and not (is_text is not None and is_text.all()):
-        is_missing = reduce(or_, (values == number for number in numbers), values <= up_to)
-        if is_text is not None:  # columns of text have no `missing_values` left, and codes are no values
-            is_missing &= ~device.asarray(is_text)
-        values = device.xp.where(is_missing, values.dtype.type(np.nan), values)
+    if missing_values and not (is_text is not None and is_text.all()):
+        values = _without_marks(values, missing_values, is_text, device)
     points = Points(values, names, index, output)
     if checked:
         check_finite({name: points}, metric, device)
     return points
+
+
+def _without_marks(values: Array, missing_values: tuple[Any, ...], is_text: Any, device: Device) -> Array:
+    """Return the values with NaN in place of `missing_values`, except in columns of text, which have none left."""
+    numbers = [value for value in missing_values if not isinstance(value, str)]
+    up_to = up_to_of(missing_values)
+    if not numbers and up_to == -np.inf:
+        return values
+    is_missing = reduce(or_, (values == number for number in numbers), values <= up_to)
+    if is_text is not None:  # where codes are no values
+        is_missing &= ~device.asarray(is_text)
+    return device.xp.where(is_missing, values.dtype.type(np.nan), values)
 
 
 def _are_wide(dtype: Any) -> bool:

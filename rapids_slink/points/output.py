@@ -86,10 +86,10 @@ class OutputKind:
 
         ``cuml.accel`` sets that type for the estimators that it replaces, so it does not count there.
         """
-        accelerator = sys.modules.get("cuml.accel")
-        if accelerator is not None and accelerator.enabled():
+        cuml, accelerator = sys.modules.get("cuml"), sys.modules.get("cuml.accel")
+        if cuml is None or (accelerator is not None and accelerator.enabled()):
             return self
-        settings = getattr(sys.modules.get("cuml"), "global_settings", None)
+        settings = getattr(cuml, "global_settings", None)
         kind = CUML_KINDS.get(str(getattr(settings, "output_type", None)))
         if kind is None:
             return self
@@ -137,7 +137,7 @@ class OutputKind:
 
     def _move(self, array: Array) -> Any:
         if not self.gpu:
-            return to_host(type(self).of(array, CPU)[0])
+            return array if type(array) is np.ndarray else to_host(type(self).of(array, CPU)[0])
         import cupy
 
         if type(array) is not np.ndarray:

@@ -202,11 +202,8 @@ compiling = clock.counting
 
 
 @contextmanager
-def compiling_bar(shown: bool, delay: float = SHOWN) -> Iterator[None]:
+def compiling_bar(delay: float = SHOWN) -> Iterator[None]:
     """Show a progress bar that counts a block's compilations; it appears with the first that takes time."""
-    if not shown:
-        yield
-        return
     from tqdm.auto import tqdm
 
     before = clock.advance

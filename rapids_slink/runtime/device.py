@@ -176,6 +176,7 @@ def cuda() -> Device:
     return Device("cuda", cupy)
 
 
+@cache
 def half(device: Device, package: str) -> ModuleType:
     """Return the module `cpu` or `cuda` of a package; a function that both have gives the same result in both."""
     return importlib.import_module(f"{package}.{device.name}")

@@ -26,11 +26,11 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cache
+from functools import cache, partial
 from math import inf
 from numbers import Integral
 from pathlib import Path
@@ -384,14 +384,9 @@ def rows_that_fit(rows: int, row_bytes: float, free: float, least: int = 1) -> i
     return int(free / row_bytes)
 
 
-@contextmanager
-def usual_errors() -> Iterator[None]:
-    """Treat floating-point errors in a block or a function as NumPy does, whatever the caller has set.
-
-    Small values underflow in the course of the work, which ``np.seterr(all="raise")`` would take for an error.
-    """
-    with np.errstate(divide="warn", over="warn", under="ignore", invalid="warn"):
-        yield
+#: A block or a function with it treats floating-point errors as NumPy does, whatever the caller has set: small values
+#: underflow in the course of the work, which ``np.seterr(all="raise")`` would take for an error.
+usual_errors = partial(np.errstate, divide="warn", over="warn", under="ignore", invalid="warn")
 
 
 @contextmanager
@@ -482,15 +477,14 @@ def copy_out(device: Device, array: Array) -> Any:
         return array.copy()
 
 
-@contextmanager
-def outside_pool(device: Device) -> Iterator[None]:
+def outside_pool(device: Device) -> AbstractContextManager[Any]:
     """Allocate a block's GPU memory outside the run's pool, for results; the pool frees its own if necessary."""
-    run = current_run()
-    if not device.is_gpu or run.pool is None:
-        yield
-        return
-    with device.xp.cuda.using_allocator(retrying(run.pool.allocator, run.pool.pool.free_all_blocks)):
-        yield
+    pool = current_run().pool if device.is_gpu else None
+    if pool is None:
+        return nullcontext()
+    manager: AbstractContextManager[Any]
+    manager = device.xp.cuda.using_allocator(retrying(pool.allocator, pool.pool.free_all_blocks))
+    return manager
 
 
 @contextmanager

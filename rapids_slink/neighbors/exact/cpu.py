@@ -192,14 +192,12 @@ def components(ids):
     return label
 
 
+flatnonzero = np.flatnonzero
+
+
 def are_full(ids: np.ndarray) -> bool:
     """Return whether all lists, (n, k) ids, are full: none ends with an id below zero."""
     return bool((ids[:, -1] >= 0).all())
-
-
-def flatnonzero(flags: np.ndarray) -> np.ndarray:
-    """Return the indices of the flags that are set."""
-    return np.flatnonzero(flags)
 
 
 def unbounded(bound: np.ndarray) -> np.ndarray:
