@@ -3,7 +3,6 @@
 import numpy as np
 import pandas as pd
 import pytest
-from hard_cases import combinations
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy.sparse import coo_matrix
@@ -41,7 +40,11 @@ def test_forest_is_kruskals(weights, device):
 
 @st.composite
 def graphs(draw):
-    """Small graphs: every type of weight, few distinct weights or any; loops, parallels, both directions, no edges."""
+    """Small graphs of every type of ids and weights.
+
+    They have few distinct weights or any, loops, parallels, both directions, and no edges.
+    """
+    ids = draw(st.sampled_from(["int8", "uint16", "int32", "uint32", "int64", "uint64"]))
     types = "float32", "float64", "int8", "int32", "int64", "uint8", "uint32", "uint64"
     dtype = np.dtype(draw(st.sampled_from(types)))
     if dtype.kind == "f":
@@ -54,7 +57,7 @@ def graphs(draw):
     node = st.integers(0, draw(st.integers(0, 12)))
     rows = draw(st.lists(st.tuples(node, node, number), max_size=40))
     src, dst, weight = zip(*rows, strict=True) if rows else ((), (), ())
-    return edges(src, dst, weight, weights=dtype)
+    return edges(src, dst, weight, ids, weights=dtype)
 
 
 def light_first(engine, monkeypatch, light=1.0):
@@ -155,24 +158,6 @@ def test_the_lightest_are_few_among_equal_weights(values, maximum, engine):
     sign = -1 if maximum else 1
     before = (sign * weight < sign * weight[limit]) | ((weight == weight[limit]) & (np.arange(m) <= limit))
     assert 0.5 < before.sum() / (rounds.LIGHT_EDGES * n) < 2
-
-
-ID_TYPES = ["int8", "uint16", "int32", "uint32", "int64", "uint64"]
-WEIGHT_TYPES = ["float32", "float64", "int8", "int32", "int64", "uint8", "uint64"]
-
-
-@pytest.mark.parametrize(
-    ("ids", "weights"),
-    combinations(
-        ID_TYPES, WEIGHT_TYPES,
-        quick=[*zip(ID_TYPES, WEIGHT_TYPES, strict=False), ("int64", "float64"), ("int32", "uint64")],
-    ),
-)  # fmt: skip
-@pytest.mark.parametrize("maximum", [False, True])
-def test_types_are_kept(ids, weights, maximum, device):
-    rng = np.random.default_rng(0)
-    ends, weight = rng.integers(0, 50, (2, 300)), rng.integers(0, 100, 300)
-    assert_is_kruskals(edges(*ends, weight, ids, weights), device, maximum=maximum)
 
 
 @pytest.mark.parametrize("ids", ["int64", "uint64", "int32"])

@@ -1,7 +1,6 @@
 """Pairs within a distance: against brute force, in every kind of input, and what is refused."""
 
 import re
-from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -137,18 +136,13 @@ def test_any_points(device, n, d, span, t, seed):
     assert_pairs(pairs(X, max_distance=t, device=device), all_weights(X), t)
 
 
-@pytest.mark.parametrize(
-    ("metric", "size"),
-    [
-        (metric, size)
-        if (metric == "euclidean" and size[2] == 3) or (size[2] == 30 and metric != "minkowski")
-        else full(metric, size)
-        for metric, size in product(
-            ("euclidean", "cityblock", "cosine", "canberra", "minkowski", "hamming"),
-            ((1, 700, 3), (600, 1, 3), (500, 700, 3), (500, 700, 30), (5, 4, 2)),
-        )
-    ],
-)
+OF_TWO_SETS = "euclidean", "cityblock", "cosine", "canberra", "minkowski", "hamming"
+TWO_SIZES = (1, 700, 3), (600, 1, 3), (500, 700, 3), (500, 700, 30), (5, 4, 2)
+QUICK_SETS = [("euclidean", size) for size in TWO_SIZES[:3]]
+QUICK_SETS += [(metric, TWO_SIZES[3]) for metric in OF_TWO_SETS if metric != "minkowski"]
+
+
+@pytest.mark.parametrize(("metric", "size"), every(OF_TWO_SETS, TWO_SIZES, quick=QUICK_SETS))
 def test_two_sets(metric, size, device):
     n, m, d = size
     rng = np.random.default_rng(0)
@@ -476,19 +470,6 @@ def test_dask(client, d, metric, prescribe):
     pd.testing.assert_frame_equal(two.compute().reset_index(drop=True), pairs(X, X[:250], max_distance=t, **how))
     first = deduplicate(dd.from_pandas(X, npartitions=7), max_distance=t, **how)
     assert first.compute().tolist() == deduplicate(X, max_distance=t, **how).tolist()
-
-
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
-def test_what_dask_is_refused(client):
-    dd = pytest.importorskip("dask.dataframe")
-    X = pd.DataFrame(np.random.default_rng(0).random((600, 3)))
-    collection = dd.from_pandas(X, npartitions=2)
-    with pytest.raises(ValueError, match="names=True is for rows on one device"):
-        pairs(collection, max_distance=1, names=True, device="cpu")
-    with pytest.raises(TypeError, match="pairs are in partitions"):
-        iter_pairs(collection, max_distance=1, device="cpu")
-    with pytest.raises(TypeError, match="pairs with a Dask Y take a Dask X"):
-        pairs(X, collection, max_distance=1, device="cpu")
 
 
 # ------------------------------------------------------------------------------------------------------ similarities

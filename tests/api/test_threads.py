@@ -1,10 +1,7 @@
 """Runs at the same time, on streams of their own, and interrupted: each is right, and leaves nothing behind."""
 
 import gc
-import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 import traceback
@@ -15,7 +12,7 @@ import pytest
 import threadpoolctl
 from calls import Failing, points, spread, stray_threads
 from hard_cases import full
-from repository import ROOT, python
+from repository import python
 from spanning_trees import bits
 
 from rapids_slink import DeviceMemoryError, SingleLinkage, cut, fit, ordering
@@ -165,12 +162,7 @@ def test_streams_that_do_not_wait_for_others():
         assert [bits(again) for _, again in found] == [bits(model.labels_) for model, _ in found]
 
 
-@pytest.mark.gpu
-def test_threads_of_their_own_default_streams(tmp_path):
-    """CuPy's default stream is the thread's then, and cuDF's is not: eight threads still end, and are right."""
-    script = tmp_path / "script.py"
-    script.write_text(
-        """
+OWN_STREAMS = """
 from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from rapids_slink import fit, nearest_neighbors
@@ -186,12 +178,12 @@ with ThreadPoolExecutor(8) as threads:
         assert list(threads.map(work, range(8))) == expected
 print("right")
 """
-    )
-    environment = {**os.environ, "CUPY_CUDA_PER_THREAD_DEFAULT_STREAM": "1"}
-    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    run = [sys.executable, str(script)]
-    done = subprocess.run(run, capture_output=True, text=True, env=environment, timeout=120)
-    assert done.stdout == "right\n", done.stderr
+
+
+@pytest.mark.gpu
+def test_threads_of_their_own_default_streams():
+    """CuPy's default stream is the thread's then, and cuDF's is not: eight threads still end, and are right."""
+    assert python(OWN_STREAMS, CUPY_CUDA_PER_THREAD_DEFAULT_STREAM="1") == "right\n"
 
 
 def fit_until_called(model, X, interrupting):

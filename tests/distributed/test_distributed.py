@@ -23,7 +23,18 @@ from metric_cases import PACKED, points, without_zeros
 from oracles import blobs
 
 import rapids_slink
-from rapids_slink import HDBSCAN, SingleLinkage, cut, fit, fit_graph, knn_graph, linkage, minimum_spanning_tree
+from rapids_slink import (
+    HDBSCAN,
+    SingleLinkage,
+    cut,
+    fit,
+    fit_graph,
+    iter_pairs,
+    knn_graph,
+    linkage,
+    minimum_spanning_tree,
+    pairs,
+)
 from rapids_slink import nearest_neighbors as nearest
 from rapids_slink.metrics import METRICS, get_metric
 from rapids_slink.runtime.device import CPU
@@ -184,11 +195,11 @@ def test_blocks_farther_apart_than_the_distance_never_meet(metric, client, block
     X = X[np.argsort(X[:, 0], kind="stable")]
     how = {"metric": metric, "p": 3.0, "device": "cpu"}
     blocks(6)
-    for t, pairs in ((1.0, 5), (4.0, 5), (1e4, 15)):  # of neighbours, a step apart or less
+    for t, met in ((1.0, 5), (4.0, 5), (1e4, 15)):  # pairs of neighbours, a step apart or less
         frame, parts = collection(X, [100, 100, 0, 100, 100, 100, 100])
         model = fit(parts, max_distance=t, **how)
         assert_same(model, fit(frame, max_distance=t, **how))
-        assert model.report_["spanning_tree"]["pairs"] == pairs
+        assert model.report_["spanning_tree"]["pairs"] == met
     frame, parts = collection(X + 1000 * np.repeat(np.arange(6), 100)[:, None], [100] * 6)
     model = fit(parts, max_distance=5.0, **how)
     assert_same(model, fit(frame, max_distance=5.0, **how))
@@ -524,8 +535,9 @@ def test_bad_input_is_named(spoil, error, message, client):
 
 
 def test_refused(client):
-    _, X = collection(blobs(0), [400, 40])
+    rows, X = collection(blobs(0), [400, 40])
     zeros, centred = collection(np.eye(9)[:, :3] + np.eye(9)[:, 4:7], [5, 4])[1], HDBSCAN(store_centers="both")
+    kept, near = fit(rows, 5, prediction_data=True, device="cpu"), {"max_distance": 1.0, "device": "cpu"}
     for call, message in (
         (lambda: fit(X, 2, metric="precomputed"), "takes a matrix in one piece"),
         (lambda: fit(zeros, 2, metric="braycurtis", device="cpu"), "rows 3 and 7 of X are zero in every column"),
@@ -537,8 +549,22 @@ def test_refused(client):
         (lambda: fit(X, 2, min_samples=440), "min_samples must be at most n - 1 = 439"),
         (lambda: fit(da.ones((4, 2, 2)), 2), "dim 3"),
         (lambda: centred.fit(X), "store_centers is for rows on one device, and X is a Dask collection"),
+        (lambda: fit(X, missing="pairwise", device="cpu"), "missing= takes points in one piece, not a Dask collection"),
+        (lambda: fit(X, metric="levenshtein"), "metric='levenshtein' takes no Dask collection"),
+        (lambda: HDBSCAN(3).fit(X, sample_weight=np.ones(440)), "sample_weight is for rows on one device"),
+        (lambda: fit(X, 5, prediction_data=True), "prediction_data=True is for rows on one device"),
+        (lambda: fit(X, cannot_link=[(0, 1)], **near), "cannot_link is for rows on one device, and X is a Dask coll"),
+        (lambda: pairs(X, names=True, **near), "names=True is for rows on one device"),
     ):
         with pytest.raises(ValueError, match=message):
+            call()
+    for call, message in (
+        (lambda: kept.predict(X), "use map_partitions"),
+        (lambda: fit(rows, cannot_link=X["x0"], **near), "cannot_link is a Dask collection"),
+        (lambda: iter_pairs(X, **near), "pairs are in partitions"),
+        (lambda: pairs(rows, X, **near), "pairs with a Dask Y take a Dask X"),
+    ):
+        with pytest.raises(TypeError, match=message):
             call()
     assert_nothing_is_left(client)
 

@@ -363,15 +363,6 @@ def test_pairs_that_do_not_fit_are_refused(device):
         fit(X, max_distance=9.0, cannot_link=np.arange(3000) % 7, memory_limit="32MiB", device=device)
 
 
-def test_dask_is_refused():
-    dask = pytest.importorskip("dask.dataframe")
-    X = dask.from_pandas(RECORDS[["x", "y"]], npartitions=2)
-    with pytest.raises(ValueError, match="cannot_link is for rows on one device, and X is a Dask collection"):
-        fit(X, max_distance=1.0, cannot_link=[(0, 1)])
-    with pytest.raises(TypeError, match="cannot_link is a Dask collection"):
-        fit(RECORDS[["x", "y"]], max_distance=1.0, cannot_link=X["x"])
-
-
 def test_all_rows_apart(device):
     X = np.zeros((6, 2))
     model = fit(X, max_distance=1.0, cannot_link=list(combinations(range(6), 2)), device=device)

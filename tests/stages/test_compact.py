@@ -5,7 +5,7 @@ from itertools import cycle, product
 import numpy as np
 import pandas as pd
 import pytest
-from hard_cases import combinations, every, full
+from hard_cases import combinations, full
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.cluster import hierarchy
@@ -69,13 +69,7 @@ def test_heights_of_bits_are_scipys(metric, d, name, device):
         np.testing.assert_array_equal(model.to_scipy()[:, 2], expected)
 
 
-@pytest.mark.parametrize(
-    ("metric", "d", "n"),
-    every(
-        ("jaccard", "hamming"), (8, 72, 1024), (80, 700),
-        quick=[("jaccard", 72, 700), ("hamming", 8, 80), ("jaccard", 1024, 80)],
-    ),
-)  # fmt: skip
+@pytest.mark.parametrize(("metric", "d", "n"), combinations(("jaccard", "hamming"), (8, 72, 1024), (80, 700), quick=3))
 def test_packed_rows(metric, d, n, engine):
     X = bits("empty rows", d, n)
     packed = engine.asarray(np.packbits(X, axis=1))

@@ -475,12 +475,6 @@ def test_text_beside_nulls_is_refused():
         fit(pd.DataFrame({"a": [1, None, "x"]}, dtype=object), 1, missing="pairwise", device="cpu")
 
 
-def test_dask_collections_are_refused():
-    dask = pytest.importorskip("dask.array")
-    with pytest.raises(ValueError, match="missing= takes points in one piece, not a Dask collection"):
-        fit(dask.from_array(np.ones((4, 2))), 1, missing="pairwise", device="cpu")
-
-
 @pytest.mark.parametrize(("metric", "missing"), EVERY)
 def test_new_rows(metric, missing, device):
     """Each is labelled by its nearest row, and appended rows give the bits of a fit of all."""

@@ -92,10 +92,8 @@ def test_rows_search_together_from_the_leaf_in_which_they_start():
     assert together == [(3, 5), (4, 1), (5, kdtree.LEAF), (5, 2), (6, 1)]
 
 
-TWO_SETS = combinations(
-    ("offset_1e7", "one_far_outlier", "tight_clusters", "images", "exponential_gaps_12d"), ("float32", "float64"),
-    quick=[("offset_1e7", "float32"), ("images", "float32"), ("one_far_outlier", "float64")],
-)  # fmt: skip
+OF_TWO_SETS = "offset_1e7", "one_far_outlier", "tight_clusters", "images", "exponential_gaps_12d"
+TWO_SETS = combinations(OF_TWO_SETS, ("float32", "float64"), quick=3)
 
 
 @pytest.mark.parametrize(
@@ -144,22 +142,13 @@ def many_rows(*parameters, features, in_turn=False):
     ]
 
 
-QUICK_ADVERSARIAL = [
-    ((40, "float64", 64), "clusters_1000_times_tighter"),
-    ((40, "float32", 16), "bytes"),
-    ((3, "float64", 16), "last_bit"),
-    ((3, "float32", 1), "denormal_float32"),
-]
+SHAPES = [(3, "float32", 1), (3, "float64", 16), (40, "float32", 16), (40, "float64", 64)]
 
 
 @pytest.mark.parametrize(
     ("make_search", "given", "name"),
     many_rows(
-        *combinations(
-            [(3, "float32", 1), (3, "float64", 16), (40, "float32", 16), (40, "float64", 64)],
-            ADVERSARIAL,
-            quick=QUICK_ADVERSARIAL,
-        ),
+        *combinations(SHAPES, ADVERSARIAL, quick=4),
         features=lambda given, name: given[0],
         in_turn=True,
     ),

@@ -36,14 +36,8 @@ def by_case(*parameters, in_turn=False):
 
 @pytest.mark.parametrize(
     ("make_search", "name", "groups", "k"),
-    by_case(
-        *combinations(
-            NAMES, (1, 2, 40), (1, 6, 50),
-            quick=[("uneven_blobs_8d", 40, 6), ("repeated_rows", 2, 6), ("integer_grid_10d", 2, 1), ("cauchy", 1, 1)],
-        ),
-        in_turn=True,
-    ),
-)  # fmt: skip
+    by_case(*combinations(NAMES, (1, 2, 40), (1, 6, 50), quick=4), in_turn=True),
+)
 def test_nearest_outside_ones_group(make_search, name, groups, k):
     """Some rows only, each with a bound: infinite, one that cuts the list short, one equal to a value, zero."""
     rng, engine = np.random.default_rng(groups), make_search.engine
@@ -62,14 +56,8 @@ def test_nearest_outside_ones_group(make_search, name, groups, k):
 
 @pytest.mark.parametrize(
     ("make_search", "name", "groups"),
-    by_case(
-        *combinations(
-            NAMES, (2, 30, 130),
-            quick=[("uneven_blobs_8d", 30), ("integer_grid_10d", 2), ("tight_clusters", 130), ("all_rows_equal", 30)],
-        ),
-        in_turn=True,
-    ),
-)  # fmt: skip
+    by_case(*combinations(NAMES, (2, 30, 130), quick=4), in_turn=True),
+)
 def test_least_pair_of_each_group(make_search, name, groups):
     """A group's least pair in the total order is found, and every bound that is reached is one."""
     rng, engine = np.random.default_rng(groups), make_search.engine
@@ -104,14 +92,8 @@ def test_least_pair_of_each_group(make_search, name, groups):
 
 @pytest.mark.parametrize(
     ("make_search", "name", "split", "k"),
-    by_case(
-        *combinations(
-            NAMES, (1, 256, 512, 700), (1, 6, 40),
-            quick=[("uneven_blobs_8d", 512, 6), ("integer_grid_10d", 700, 40), ("cauchy", 256, 1), ("cauchy", 1, 6)],
-        ),
-        in_turn=True,
-    ),
-)  # fmt: skip
+    by_case(*combinations(NAMES, (1, 256, 512, 700), (1, 6, 40), quick=4), in_turn=True),
+)
 def test_lists_known_within_two_parts(make_search, name, split, k):
     """They are those of a k-NN graph; points in order, so that one part's bounds say little of the other."""
     engine = make_search.engine

@@ -88,16 +88,15 @@ def scattered(n, d=3, dtype="float64", seed=0):
 
 
 @pytest.mark.parametrize(
-    ("metric", "space", "dtype", "n", "n_neighbors"),
-    [
-        (*case, dtype, *size)
-        if dtype == "float32" and (size == (60, None) or (size[0] == 2100 and case[1] == "both"))
-        else full(*case, dtype, *size)
-        for case, dtype, size in product(CASES, ("float32", "float64"), ((60, None), (60, 2), (2100, None)))
-    ],
-)
-def test_heights(metric, space, dtype, n, n_neighbors, device):
+    ("case", "dtype", "size"),
+    combinations(
+        CASES, ("float32", "float64"), ((60, None), (60, 2), (2100, None)),
+        quick=[(case, "float32", (2100 if case[1] == "both" else 60, None)) for case in CASES],
+    ),
+)  # fmt: skip
+def test_heights(case, dtype, size, device):
     """By all pairs, by lists, and by a tree of boxes."""
+    (metric, space), (n, n_neighbors) = case, size
     X, how = scattered(n, dtype=dtype), SPACES[space]
     model = fit(X, 1, metric=metric, n_neighbors=n_neighbors, device=device, **how)
     matrix = distances_of(X, metric=metric, **how)

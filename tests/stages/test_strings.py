@@ -381,13 +381,6 @@ def test_parameters_that_are_refused():
         rapids_slink.fit(["a", "b"], metric="levenshtein", min_samples=5, device="cpu")
 
 
-def test_dask_is_refused():
-    dataframe = pytest.importorskip("dask.dataframe")
-    X = dataframe.from_pandas(pd.DataFrame({"x": ["a", "b"]}), npartitions=1)
-    with pytest.raises(ValueError, match="metric='levenshtein' takes no Dask collection"):
-        rapids_slink.fit(X, metric="levenshtein")
-
-
 def test_characters_of_utf8_words():
     text = "aé€😀\u07ff\u0800\uffff\U0010ffff"
     words_ = np.array([int.from_bytes(c.encode(), "big") for c in text], np.uint32)

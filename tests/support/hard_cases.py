@@ -50,9 +50,10 @@ def covering(every, traits, quick=(), also=()):
     """Return a sample of parameter sets, always the same, in which each trait of any of them occurs.
 
     `traits` makes a set of a parameter set. All `quick` ones are in the sample, and those that are `also`; all but the
-    quick ones are left to the full set.
+    quick ones are left to the full set. In place of `quick` may be a number of sets, of which each has the most values
+    that those before it lack.
     """
-    quick = set(quick)
+    count, quick = (quick, set()) if isinstance(quick, int) else (0, set(quick))
     chosen = quick.union(also)
     assert chosen <= set(every)
     missing = set().union(*map(traits, every)) - set().union(*map(traits, chosen))
@@ -63,6 +64,10 @@ def covering(every, traits, quick=(), also=()):
             if len(new) >= least:
                 chosen.add(values)
                 missing -= new
+    for _ in range(count):
+        seen = {place for values in quick for place in enumerate(values)}
+        others = [values for values in drawn if values in chosen - quick]
+        quick.add(max(others, key=lambda values: len(set(enumerate(values)) - seen)))
     return [values if values in quick else full(*values) for values in every if values in chosen]
 
 
