@@ -17,7 +17,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Forced:
-    """The ways that are prescribed; each field is read by the one who chooses among its values."""
+    """The ways that are prescribed. The function that chooses among the values of a field reads it."""
 
     #: the way to the tree, read by `spanning_tree.ways`: "line", "pairs", "repeats", "boxes", "blocks" or
     #: "lists". "friends" makes labels without a tree; every other way makes them from the tree. With every way except

@@ -74,7 +74,7 @@ class Table(NamedTuple):
 
 @dataclass(frozen=True)
 class Names:
-    """The columns that are asked for: those that name the rows, to use, to leave out, and of groups."""
+    """The names of columns that the caller gives: those that name the rows, are used, are left out, or hold groups."""
 
     index: list[str]
     columns: list[str]

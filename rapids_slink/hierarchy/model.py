@@ -456,7 +456,7 @@ class Hierarchy(Plots):
         """Raise an error for a parameter that is valid for no data."""
 
     def _repr_html_(self) -> str:
-        """Return the summary in Jupyter: the cut, the clusters' sizes, the parameters; folded, proofs and times."""
+        """Return the summary for Jupyter: the cut, the clusters' sizes and the parameters; proofs and times folded."""
         return plotting.to_html(self)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -127,5 +127,5 @@ class Items(Protocol):
         ...
 
     def projection(self, limit: float) -> Projection:
-        """Return dense rows whose near pairs hold the pairs of items within a limit."""
+        """Return dense rows whose near pairs include all pairs of items within a limit."""
         ...

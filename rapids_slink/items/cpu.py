@@ -119,8 +119,8 @@ def make_keys(strings: Any, rows: slice, deleted: int, first: np.ndarray, item: 
 def project_strings(strings: Any, ones: int, buckets: int, bits: int) -> np.ndarray:
     """Return the projection of each string, (n, bits / 8) uint8.
 
-    The bits are counts of characters in buckets, up to `ones` in each. For 0 ones they are positions with their
-    characters.
+    Characters are hashed into buckets, and each bucket has as many ones as characters, up to `ones`. If `ones` is 0,
+    each character with its position sets one bit.
     """
     values = np.zeros((len(strings), bits // 8), np.uint8)
 
@@ -376,7 +376,7 @@ def _project_strings(codes, starts, first_row, ones, buckets, bits, values):
 
 
 def sort_rows(starts: np.ndarray, columns: np.ndarray, _row: np.ndarray) -> np.ndarray:
-    """Return the columns with those of each row in ascending order."""
+    """Return the entries' columns, ascending within each row."""
     shares, view, ordered = chunks_for_cores(starts.size - 1, LEAST_SETS), read_only(columns), np.empty_like(columns)
     for_each_chunk(CPU, lambda part: _sort(read_only(starts), view, part.start, part.stop, ordered), shares)
     return ordered

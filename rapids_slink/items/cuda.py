@@ -139,7 +139,7 @@ def project_strings(strings: Any, ones: int, buckets: int, bits: int) -> Array:
 
 
 def sort_rows(_starts: Array, columns: Array, row: Array) -> Array:
-    """Return the columns with those of each row, `row` of each entry, in ascending order."""
+    """Return the entries' columns, ascending within each row; `row` is the row of each entry."""
     return columns[cp.lexsort(cp.stack((columns.astype(cp.int64), row)))]
 
 

@@ -140,7 +140,7 @@ class StoredRows(Items):
     def column_numbers(self) -> Array:
         """Return the number of each entry's column, (m,) integers, on a GPU int32, in the order of the columns.
 
-        Columns that are not empty are numbered from 0; if there are few others, all columns are.
+        Only columns with entries are numbered, from 0 on, unless few columns are empty: then all columns are.
         """
         number = self.columns
         if not self.fit(min(4 * number.size + 1024, 2**31)):
@@ -171,8 +171,8 @@ class StoredRows(Items):
 def cheapest_size(sizes: Sequence[int], least: float, measure: Callable[[int], tuple[float, float, bool]]) -> int:
     """Return the number of bits or axes with which a search takes the least time.
 
-    `measure` returns the time of a pair, that of those that pass, and whether more bits or axes change nothing. `least`
-    is the time of the pairs that pass with every size.
+    `measure` returns the time of each pair, the time of the pairs that pass, and whether more bits or axes change
+    nothing. `least` is the time of the pairs that pass with every size.
     """
     best, time = sizes[0], np.inf
     for size in sizes:
@@ -330,7 +330,7 @@ class Sets(StoredRows):
         return ascending(self.starts, rank[self.column_numbers], self.device)[1]
 
     def projection(self, limit: float) -> Projection:
-        """Return rows of bits whose near pairs hold the pairs of sets within a limit."""
+        """Return rows of bits whose near pairs include all pairs of sets within a limit."""
         bits, large = self.rows_of_bits(self.suitable_width(limit))
         return Projection(bits, OF_BITS[self.metric.name], limit, large)
 
@@ -625,9 +625,9 @@ class SparseRows(StoredRows):
         return distances_or_bounds(dots, rows[:, None], self.device.xp.arange(points.start, points.stop, dtype="int32"))
 
     def projection(self, limit: float) -> Projection:
-        """Return dense rows whose near pairs hold the pairs within a limit.
+        """Return dense rows whose near pairs include all pairs within a limit.
 
-        Their axes are heavy columns, and buckets of the other columns.
+        An axis is a heavy column or a bucket of other columns.
         """
         scale = self._scale()
         values = self.dense_rows(self.suitable_axes(limit), scale)

@@ -126,7 +126,7 @@ class Strings(Items):
 
     @cached_property
     def table(self) -> Array:
-        """Return the characters of equally long strings, (n, longest): each as the smallest integer above zero."""
+        """Return the characters of equally long strings, (n, longest), as numbers from 1 on in the smallest type."""
         width = max(1, self.longest)
         kind = np.min_scalar_type(self.n_characters)
         codes = (self.codes + 1).astype(kind if kind.itemsize <= 2 else "float64")
@@ -166,7 +166,7 @@ class Strings(Items):
         return self.device.xp.where(deleted == 2, n * (n - 1) // 2, self.device.xp.where(deleted == 1, n, 1))
 
     def projection(self, limit: float) -> Projection:
-        """Return rows of bits whose near pairs hold the pairs of strings within a limit."""
+        """Return rows of bits whose near pairs include all pairs of strings within a limit."""
         n, ones = len(self), 0
         if self.metric is LEVENSHTEIN:
             mean = self.codes.size / max(1, n)
@@ -268,7 +268,7 @@ def _null_error(label: str, missing: int) -> ValueError:
 def _decoded(words: Array, device: Device) -> Array:
     """Return the code points of characters in UTF-8, int32.
 
-    The bytes of a character are one number with the first byte on top, as cuDF has them.
+    The bytes of each character come as one number, its first byte in the highest place, as cuDF stores them.
     """
     xp = device.xp
     words = words.view("uint32")

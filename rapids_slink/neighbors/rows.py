@@ -80,7 +80,7 @@ def metric_rows(
 
 
 def rows_of_both(metric: Metric, both: tuple[Array, Array], device: Device) -> tuple[Array, Array]:
-    """Return `metric_rows` of X and of Y, `both`, where pairs are formed of a row of each."""
+    """Return `metric_rows` of X and of Y, the arrays `both`, for pairs of a row of X and a row of Y."""
     x, y = (metric_rows(metric, part, device, name=name, alone=False) for part, name in zip(both, "XY", strict=True))
     return x, y
 

@@ -102,8 +102,8 @@ def as_points(
     `estimate` is the memory of the later stages, from n, d and the bytes of a value. It is checked together with the
     memory of X itself, before X is copied. The distances of the `metric` must be finite: if the values are not
     `checked`, the caller must call `check_finite`. `missing_values`, of `missing_values_of`, are replaced by NaN.
-    `codes` are those of text, categories and such integers for hamming, see `codes_of`: the rows hold codes in place of
-    these values. If it is None, this metric, and those with missing values, take text that holds numbers.
+    With `codes`, see `codes_of`, the rows hold codes in place of text, categories and such integers, for hamming.
+    Without them hamming and metrics with missing values take text only if it holds numbers.
 
     Raises InputTypeError, which is a TypeError and a ValueError, for complex or sparse input and columns that are not
     numbers; ValueError if the input is not two-dimensional or empty, or has missing or infinite values or distances

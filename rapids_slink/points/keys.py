@@ -89,9 +89,9 @@ class Groups:
         return replace(self, in_tables=in_tables)
 
     def in_types_of_tables(self, frame: Any) -> Any:
-        """Return `groups_` of a model, with keys that come from tables in the types that they have there.
+        """Return `groups_` of a model, `frame`, with the types of their table for keys from Polars or Arrow.
 
-        Other columns stay as they are in `frame`.
+        Other columns stay as they are.
         """
         library = library_of(frame)
         for i, column in self.in_tables.items():

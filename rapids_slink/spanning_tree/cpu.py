@@ -45,8 +45,8 @@ def connect_copies(
 ) -> tuple[bool, bool]:
     """Write the edges of the tree of all rows, by the tree of the distinct rows; see `ways.connect_copies`.
 
-    The results are whether a row with copies has a pair that is lighter than theirs, and otherwise whether the edges
-    are in the total order: they are if all copies have one weight.
+    The first result is whether a row with copies has a pair that is lighter than the edges between its copies. If not,
+    the second is whether the edges are in the total order: they are if all copies have one weight.
     """
     m = copies.first.size
     end, start, copy = np.arange(m, dtype=np.int32), np.zeros(m + 1, np.int64), np.empty(copies.repeated, np.int32)
@@ -404,10 +404,10 @@ def trees_of_groups(
 ) -> int:  # fmt: skip
     """Write the tree of each of m groups; return the number of a group with a pair of `OVERFLOW`, or -1.
 
-    It is -1 unless rows may miss values. `rows`, (n, d), are as the metric's formula reads them, and `order` has them
-    by group, (n,) int32. `first` and `size`, (m,) int64 on the host, say where the rows of each group are, at least
-    two. A core distance reaches `min_samples` other rows, or in a group that has fewer, all of them. `edges` are src,
-    dst and weight, size - 1 for each group in turn, which come in any order.
+    The result is -1 unless rows may miss values. `rows`, (n, d), are as the metric's formula reads them, and `order`
+    has them by group, (n,) int32. `first` and `size`, (m,) int64 on the host, say where the rows of each group are, at
+    least two. A core distance reaches `min_samples` other rows, or in a group that has fewer, all of them. `edges` are
+    src, dst and weight, size - 1 for each group in turn, which come in any order.
     """
     rows, begin = read_only(rows), np.concatenate([[0], np.cumsum(size - 1)])
     stored, (src, dst, weight) = is_stored(metric, min_samples, rows.dtype.kind == "u"), edges

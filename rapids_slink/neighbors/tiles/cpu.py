@@ -79,9 +79,9 @@ def places_of_points(
 ) -> tuple[Array, Array, float, float]:
     """Return the places of (n, d) points on the `axes`, (m, d), and their errors: see `order.Axes`.
 
-    These are what the coordinates and the rest may be off by, (n, 2). The third result is how far a place is from the
-    origin at most, and the fourth is the largest error. A point whose squared length overflows has its place at the
-    origin, with an infinite error.
+    The errors, (n, 2), bound how far the coordinates and the length of the rest may be off. The third result is the
+    largest distance of a place from the origin, and the fourth is the largest error. A point whose squared length
+    overflows has its place at the origin, with an infinite error.
     """
     (n, d), m = points.shape, len(axes)
     places, errors, farthest = np.empty((n, m + 1)), np.empty((n, 2)), 0.0

@@ -300,7 +300,7 @@ def _count_by_row(row, count, first, ends):
 
 @njit(nogil=True, cache=True)
 def _put_pairs(row, point, weight, first, at, src, dst, out_weight):
-    """Put pairs where their rows' pairs begin, in the order that they have."""
+    """Write pairs in their order, those of each row from the position on where the row's pairs begin."""
     for i in range(row.size):
         position = at[row[i] - first]
         at[row[i] - first] += 1
