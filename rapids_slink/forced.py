@@ -3,9 +3,9 @@
     with force(search="tiles", connect="rounds"):
         model = fit(X)
 
-Every way has the same result. So this says how the work is done and no more, and no public function takes it. It holds
-for the calls of the thread in the block. A field that is None leaves the choice as ever. So does a way that does not
-serve the points: no tree of boxes bounds a cosine.
+Every way has the same result. So this only says how the work is done, and no public function has a parameter for it. It
+holds for the calls of the thread in the block. If a field is None, or names a way that does not serve the points, such
+as a tree of boxes for cosine, the package chooses as usual.
 """
 
 from collections.abc import Iterator

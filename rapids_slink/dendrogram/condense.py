@@ -1,4 +1,4 @@
-"""HDBSCAN's clusters: the condensed dendrogram, the choice among its clusters, and how deep points are in theirs.
+"""HDBSCAN's clusters: the condensed dendrogram, the choice among its clusters, and the points' depths in them.
 
 From the top down, a merge of two large parts splits a cluster into two. At any other merge the points of the small part
 fall out of the cluster, and the cluster continues. λ is 1 / height, infinite at zero and where it overflows. A cluster

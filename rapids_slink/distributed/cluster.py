@@ -1,4 +1,4 @@
-"""A call on a Dask cluster: the names of its tasks, its futures, what a task does around its work, and who does it.
+"""A call on a Dask cluster: its tasks and futures, what a task does around its work, and which worker does it.
 
     with Run() as run:
         trees = [run.task("tree", pair_tree, settings, a, b, index=(i, j)) for ...]
@@ -6,9 +6,9 @@
 
 Scheduling, transfers, retries and spilling are Dask's. Tasks are pure, so Dask may repeat one when its worker dies.
 
-How many blocks there are, who keeps them, and who makes the tree of each pair of blocks is decided by their work,
-counted in tests of pairs of rows. A block's lists test half of its pairs of rows, and the tree of two blocks tests all
-pairs between them.
+The number of blocks, the worker that keeps each block and the worker that makes the tree of each pair of blocks are
+chosen by counted work, in tests of pairs of rows. With b rows in each of two blocks, the lists of a block test b²/2
+pairs, and the tree of both tests the b² pairs between them.
 """
 
 from collections import Counter, defaultdict

@@ -1,8 +1,8 @@
 """Items on a CPU: the distances, hashes, keys and bits of strings, sets and sparse rows.
 
-Edits of strings are found by bit-parallel columns (Myers, JACM 1999, as Hyyrö 2003 has them): 64 characters of the
-shorter string are a word, whose bits are the differences of a column of the table from one row to the next. Longer
-strings take one word after the other, each of which reads what the word above it leaves at its lower edge.
+Edits of strings are counted by bit-parallel columns (Myers, JACM 1999, in Hyyrö's form of 2003). 64 characters of the
+shorter string are a word, whose bits are the differences between successive rows in a column of the table. Longer
+strings take one word after the other, and each word reads what the word above it leaves at its lower edge.
 
 Sums over sparse rows are float64, term by term in the order of the columns, as `rows.cu` has them.
 """

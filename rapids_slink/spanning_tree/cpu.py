@@ -61,7 +61,10 @@ def connect_copies(
 
 @njit(nogil=True, cache=True)
 def _has_lighter(src, dst, weight, own, count, end):
-    """Return whether an edge is lighter than an end's copies; lower each row's `end` to the least at their weight."""
+    """Return whether an edge of the tree is lighter than the edges between copies of one of its ends.
+
+    If not, `end` becomes, for each distinct row r, the least of r and the rows joined to it by an edge of that weight.
+    """
     for e in range(src.size):
         a, b, w = src[e], dst[e], weight[e]
         if (count[a] > 1 and w < own[a]) or (count[b] > 1 and w < own[b]):
@@ -73,7 +76,7 @@ def _has_lighter(src, dst, weight, own, count, end):
 
 @njit(nogil=True, cache=True)
 def _sort_copies(first, number, count, end, start, copy):
-    """Write the copies in the order of the codes of their edges, each to the first row of its `end`."""
+    """Write the copies in the order of the codes of their edges, which lead to the first row equal to their `end`."""
     for r in range(first.size):
         start[end[r] + 1] += count[r] - 1
     for r in range(first.size):

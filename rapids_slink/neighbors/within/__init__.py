@@ -185,7 +185,7 @@ def counts_within(weight: Array, limits: np.ndarray, device: Device, pairs: Arra
 
 
 class CopyCounts(PairSearch):
-    """A count of the pairs of all rows, of which few are distinct, by the pairs of these."""
+    """A count of the pairs of all rows, made from the pairs of the few distinct rows."""
 
     def __init__(self, copies: Copies, rows: Array, limit: float, metric: Metric, device: Device) -> None:
         exact, first = kernels(device), copies.first

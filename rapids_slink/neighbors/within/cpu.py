@@ -503,7 +503,7 @@ class Count(NamedTuple):
     takes_boxes: bool
 
     def visits(self, formula, tree, node, gap, m, shared_group, wraps, lanes):
-        """Count a box as a whole, or return True."""
+        """Count a box as a whole if that is possible; otherwise return True, and the walk visits it."""
         limits, counts = self.limits, self.counts
         if self.takes_boxes:
             farthest = _farthest(formula, lanes.low, lanes.high, tree.low, tree.high, node)
