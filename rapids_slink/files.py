@@ -117,13 +117,11 @@ def deduplicate_files(
     max_distance, min_similarity : float
         See `deduplicate`.
     keep : {"first", "last"} or column name
-        Which rows rank first: the earlier ones over all files, the later ones, or those with the larger number in a
-        column. Of equal numbers the earlier row ranks first.
+        Which rows rank first; see `deduplicate`. Rows are in the order of the files.
     by : {"components", "ranked", "leaders"}
-        The rule by which rows go; see `deduplicate`. By default "components", or no rule if `against` is given.
+        The rule by which rows go; see `deduplicate`.
     against : path or list of paths, optional
-        Files of another table, with the same columns of vectors. First the rows that are near one of its rows go. If
-        `by` is given, the others are then compared among themselves.
+        Files of another table, with the same columns of vectors; see `deduplicate`.
     groups : column name, optional
         Only rows with one value in this column are duplicates of each other. Not with `against`.
     metric, p : optional

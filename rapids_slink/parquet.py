@@ -136,10 +136,7 @@ class VectorFiles:
         on_all_cores(read_part, [part for part in self.parts if part.start < stop and part.stop > start])
 
     def column(self, name: str) -> np.ndarray:
-        """Return a column of numbers of all rows that are cleaned, (n,).
-
-        Raise ValueError or TypeError unless each row has one.
-        """
+        """Return a column of all rows that are cleaned, (n,); raise ValueError or TypeError if a number is missing."""
         columns: list[np.ndarray] = []
         for path, column in self._columns(name):
             values = column.to_numpy()

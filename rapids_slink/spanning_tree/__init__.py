@@ -107,10 +107,7 @@ class TreeInput:
 
     @cached_property
     def search(self) -> Search:
-        """Return the search of the points, made when a way first asks for it.
-
-        A way that uses the search up deletes it.
-        """
+        """Return the search of the points, made when a way first reads it; a way that uses it up deletes it."""
         problem, device, metric = self.problem, self.problem.device, self.problem.metric
         with self.report.stage("neighbors", device):
             max_weight = inf if is_searched_by_tree(problem.n, problem.d, metric, device) else self.max_weight

@@ -440,10 +440,7 @@ def chunks_of_groups(sizes: np.ndarray) -> list[slice]:
 
 @njit(nogil=True, cache=True)
 def _trees_of_rows(formula, rows, order, first, size, begin, src, dst, weight):
-    """Write the trees of some groups without storing distances.
-
-    A group's features are copied, a column for each row.
-    """
+    """Write the trees of some groups without storing distances, from copies with a column for each row."""
     d, largest = rows.shape[1], 0
     for g in range(size.size):
         largest = max(largest, size[g])

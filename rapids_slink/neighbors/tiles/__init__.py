@@ -376,10 +376,7 @@ class TileSearch(ListSearch):
         return chunks
 
     def _buffer(self, name: str, shape: tuple[int, ...], dtype: str) -> Array:
-        """Return an array in the memory of the last one of this name.
-
-        Finding other memory of that size would take long.
-        """
+        """Return an array in the memory of the last one of this name; to find other memory would take long."""
         size = prod(shape)
         if name not in self._buffers or self._buffers[name].size < size:
             self._buffers.pop(name, None)  # its memory serves the next one

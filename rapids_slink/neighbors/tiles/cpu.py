@@ -357,10 +357,7 @@ def bound_rows(exact: ExactPoints, _points: Array, _unit: float, *more: Any) -> 
 
 
 def centred(points: Array, rows: Array, origin: Array) -> tuple[Array, Array]:
-    """Return points in slots counted from the origin, (s, d) float64, and the squares of their lengths.
-
-    Empty slots have zeros.
-    """
+    """Return points in slots from the origin, (s, d) float64, 0 in empty slots, and the squares of their lengths."""
     w = points[rows] - origin
     w[rows < 0] = 0
     return w, np.einsum("ij,ij->i", w, w)
