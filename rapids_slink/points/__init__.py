@@ -166,7 +166,7 @@ def _with_categories(X: Any) -> Any:
 
 
 def codes_of(Y: Any, metric: Metric, device: Device) -> Codes:
-    """Return codes, at first empty, with which `as_points` reads other rows and then those of Y, by column.
+    """Return codes by column, still empty, to which `as_points` adds those of other rows and then of Y.
 
     Only hamming has codes. They stand for text, categories, and integers that float64 would round. A column that holds
     such values in one of the two inputs has codes in both. The result is empty if Y has no such column.
@@ -484,7 +484,7 @@ def _warn_of_lower_triangle(condensed: Array, device: Device) -> None:
 def _broken_triangles(lower: Array, n: int, device: Device) -> float:
     """Return the share of triangles that break the triangle inequality, among a sample.
 
-    `lower` holds the rows of the lower triangle for n points. The sample has the shortest of some random sides.
+    `lower` holds the rows of the lower triangle for n points. A side of each is among the shortest of random pairs.
     """
     rng = np.random.default_rng(0)
 

@@ -77,7 +77,7 @@ class Groups:
         return to_host(self.order)[self.starts[:-1]].astype(np.int64)
 
     def with_columns_of(self, columns: Sequence[Any]) -> Self:
-        """Return the groups with their keys as columns of Polars or Arrow have them, whose types frames may lack.
+        """Return the groups with keys in the types of Polars or Arrow, which frames of pandas or cuDF may lack.
 
         `columns` are the keys of all rows. Those of other libraries are left out.
         """

@@ -184,8 +184,8 @@ class Axes:
     def places(self, points: Array) -> tuple[Array, Array, float, float]:
         """Return the places of (n, d) points, (n, m + 1) float64, and their errors.
 
-        These are how far coordinates and the rest may be off, (n, 2). The third result is how far a place is from the
-        origin at most, and the fourth is the largest error.
+        The errors, (n, 2), bound how far the coordinates and the length of the rest may be off. The third result is the
+        largest distance of a place from the origin, and the fourth is the largest error.
         """
         return kernels(self.device).places_of_points(points, self.centre, self.unit, self.axes, self.departure)
 
