@@ -59,8 +59,8 @@ class Layout:
     def collection(self, name: str, whole: Future, meta: Any) -> Any:
         """Return a Series or DataFrame of all rows, which a worker holds, as a collection in this layout.
 
-        It has the columns of `meta`. Its partitions are sliced when they are computed. Their tasks name futures by
-        keys: the log of the scheduler's messages would keep a future that is an argument.
+        It has the columns of `meta`. Its partitions are sliced when they are computed. Their tasks refer to futures by
+        keys, because the log of the scheduler's messages would keep alive a future that is an argument.
         """
         stops = np.cumsum(self.sizes).tolist()
         index: Sequence[tuple[Any, int]] = [(None, 0)] * len(stops) if self.index is None else self.index
@@ -410,7 +410,7 @@ def make_blocks(run: Run, points: Partitions, count: int, name: str = "block", n
 
 
 def rows_between(points: Partitions, first: int, last: int) -> dict[int, dict[int, tuple[int, int, int]]]:
-    """Return the rows from `first` to `last` by group of partitions: each partition's position there, and its rows."""
+    """Return where rows `first` to `last` are: by group of partitions, each partition's position there and its rows."""
     sizes, stops = points.layout.sizes, np.cumsum(points.layout.sizes).tolist()
     rows = {
         g: {

@@ -64,7 +64,7 @@ def _count_edits(strings: Any, src: Array, dst: Array, cutoff: int, edges: Array
 
 
 def steps(strings: Any) -> float:
-    """Return how many steps all edits take, each a character of a string for a word of another."""
+    """Return how many steps all edits take; a step takes a character of one string with a word of the other."""
     return float((-(-strings.lengths // WORD)).sum()) * (strings.codes.size + PAIR_STEPS * len(strings)) / 2
 
 

@@ -292,7 +292,7 @@ def _widest_axis(sample, rows):
 def _stable_order(values):
     """Return the order of float32 values, ascending; of equal values the first comes first.
 
-    The lower half of a value's key is its number: Numba may compile its own stable sort for five seconds.
+    The lower half of a value's key is its number, because Numba may take five seconds to compile its own stable sort.
     """
     key = keys_of_floats(values.view(np.uint32))
     for i in range(key.size):

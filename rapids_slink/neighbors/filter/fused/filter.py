@@ -224,8 +224,8 @@ class ImageFilter(TileFilter):
 
         `items` are those of `FusedFilter.component_pairs`, all of component pair 0. The result is the pairs, (3, pairs)
         int32, and the number of those surely within the first limit, or None if there are more than `capacity` pairs to
-        weigh. A pair comes once. Pairs of a point with itself or its fillers do not come; `filled_block` is the block
-        of rows that is filled up.
+        weigh. A pair comes once, and no pair has a point twice; `filled_block` is the block of rows that repeats points
+        to be full.
         """
         low, high = limits
         radii, thresholds = self._terms_within(low, high, filled_block)
