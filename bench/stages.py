@@ -250,7 +250,7 @@ def count(work: Work) -> Call:
 
 
 def deduplicate(work: Work) -> Call:
-    """Prepare the first row that steps within a distance lead to from each, from a frame."""
+    """Prepare the first row of each row's component of near rows, from a frame."""
     table, distance, device = work.table, work.near, work.device.name
     return lambda: rapids_slink.deduplicate(table, max_distance=distance, device=device)
 

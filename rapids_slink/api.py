@@ -347,9 +347,8 @@ def load(path: str | PathLike[str], *, device: str = "auto") -> SingleLinkage | 
     device : {"auto", "cpu", "cuda"}
         "auto" restores the frames, Series and arrays in their libraries; without a GPU cuDF becomes pandas and CuPy
         becomes NumPy. "cpu" gives pandas and NumPy, and Polars or Arrow where these were saved; "cuda" gives cuDF and
-        CuPy. Objects of pandas are proxies if ``cudf.pandas`` is active in this process, whatever they were when they
-        were saved. The bits are the same. The model's own parameter ``device``, for its next fit, is restored
-        unchanged.
+        CuPy. Objects of pandas are proxies if ``cudf.pandas`` is active now. The bits are the same, and the model keeps
+        its parameter ``device`` for its next fit.
 
     Returns
     -------
@@ -382,10 +381,10 @@ def load(path: str | PathLike[str], *, device: str = "auto") -> SingleLinkage | 
 def compile(device: str = "auto", *, metrics: Collection[str] = ("euclidean",), progress: bool = False) -> float:
     """Compile what usual fits need, so that no first fit on this machine waits for it.
 
-    It clusters tables of random rows by `SingleLinkage` and `HDBSCAN`: few and many rows, few and many features,
-    float32 and float64. The compiled kernels are kept on disk: those of a CPU in ``NUMBA_CACHE_DIR`` and those of a GPU
-    in ``CUPY_CACHE_DIR``, if these are set. Call it where an image for containers is built, or once on every machine of
-    a cluster. A GPU's kernels are compiled for the current GPU's architecture alone.
+    It clusters random tables of several shapes by `SingleLinkage` and `HDBSCAN`, in float32 and float64. The compiled
+    kernels are kept on disk, those of a CPU in ``NUMBA_CACHE_DIR`` and those of a GPU in ``CUPY_CACHE_DIR`` if these
+    are set. Call it where an image for containers is built, or once on every machine of a cluster. A GPU's kernels are
+    compiled for the current GPU's architecture alone.
 
     Parameters
     ----------

@@ -478,7 +478,7 @@ def _check_names(frame: pd.DataFrame, labels: list[str]) -> None:
 
 
 def _index_names(index: pd.Index) -> list[str]:
-    """Return an index's names as columns; a level without one, or called "label", is "level_i", or "row" alone."""
+    """Return the names of an index's columns; one without a name, or called "label", is "row", or "level_i" of many."""
     names = [f"level_{i}" if name in (None, "label") else str(name) for i, name in enumerate(index.names)]
     return ["row"] if names == ["level_0"] else names
 

@@ -2,8 +2,8 @@
 
     rows ──▶ those near a row of another table ──▶ in the order of their rank ──▶ a rule ──▶ which row each goes to
 
-The labels of `fit(X, max_distance=...)` tell the components. The other rules are about pairs of a row and a row that is
-ranked before it, see `neighbors.queries`. Near rows are in one component, so these rules take the rows that are not
+The labels of `fit(X, max_distance=...)` give the components. The other rules are about pairs of a row and a row that
+ranks before it, see `neighbors.queries`. Near rows are in one component, so these rules take only the rows that are not
 alone in theirs, in the order of their rank.
 """
 

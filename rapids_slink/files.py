@@ -117,13 +117,11 @@ def deduplicate_files(
     max_distance, min_similarity : float
         See `deduplicate`.
     keep : {"first", "last"} or column name
-        Which rows rank first: the earlier ones over all files, the later ones, or those with the larger number in a
-        column. Of equal numbers the earlier row ranks first.
+        Which rows rank first; see `deduplicate`. Rows are in the order of the files.
     by : {"components", "ranked", "leaders"}
-        The rule by which rows go; see `deduplicate`. By default "components", or no rule if `against` is given.
+        The rule by which rows go; see `deduplicate`.
     against : path or list of paths, optional
-        Files of another table, with the same columns of vectors. First the rows that are near one of its rows go. If
-        `by` is given, the others are then compared among themselves.
+        Files of another table, with the same columns of vectors; see `deduplicate`.
     groups : column name, optional
         Only rows with one value in this column are duplicates of each other. Not with `against`.
     metric, p : optional
@@ -285,7 +283,7 @@ class _Run:
     # --------------------------------------------------------------------------------------------------- the stages
 
     def search(self, metric: Metric, order: np.ndarray, keys: np.ndarray | None) -> None:
-        """Find which row each row goes to, and write the output files where nobody looks for them.
+        """Find which row each row goes to, and write the output files into the folder of the unfinished run.
 
         `order` has the rows by rank, and `keys` the group of each.
         """
@@ -362,7 +360,7 @@ class _Run:
         return min(blocks, whole, key=Blocks.pairs_of_rows)
 
     def _results(self, label: str, parts: dict[str, Any], work: Callable[[Any], np.ndarray]) -> Iterator[np.ndarray]:
-        """Yield the result of each part of some work: those that are in files of the parts' names, and then others."""
+        """Yield the result of each part of some work: first those that files have already, and then the others."""
         paths = {name: self.folder / f"{name}.npy" for name in parts}
         missing = {name: part for name, part in parts.items() if not paths[name].exists()}
         yield from (np.load(paths[name]) for name in parts if name not in missing)
@@ -391,7 +389,7 @@ class _Run:
         return nearest
 
     def _write_keys(self, gone: np.ndarray, keys: np.ndarray | None) -> None:
-        """Write which rows are compared among themselves, as `Pieces.keys` reads them, unless all are."""
+        """Write which rows are compared among themselves, in the form of `Pieces.keys`; write nothing if all are."""
         if keys is None and self.n == self.files.n_rows:
             return
         every = np.full(self.files.n_rows, -1)
@@ -412,7 +410,7 @@ class _Run:
     def _choose(self, by: str, root: np.ndarray, rank: np.ndarray, order: np.ndarray) -> np.ndarray:
         """Return the rows that go, the row that each goes to, and the bits of distances, (3, m) int64.
 
-        The distances are zeros if nobody asks for them.
+        The distances are zeros unless the rows that go are written.
         """
         work: Callable[[np.ndarray], np.ndarray]
         half = max(1, self.max_rows // 2)
@@ -433,7 +431,7 @@ class _Run:
         return np.concatenate([np.zeros((3, 0), np.int64), *self._results("Choosing", named, work)], axis=1)
 
     def _packs(self, root: np.ndarray, rank: np.ndarray) -> Iterator[np.ndarray]:
-        """Yield the rows of whole components, by rank, as many as fit; those of one that does not fit, alone."""
+        """Yield the rows of whole components by rank, as many as fit; a component that does not fit comes alone."""
         sizes = np.bincount(root, minlength=root.size)
         rows = np.flatnonzero(sizes[root] > 1)
         rows = rows[np.argsort(root[rows], kind="stable")]
@@ -507,7 +505,7 @@ def _by_rank(rows: np.ndarray, rank: np.ndarray) -> np.ndarray:
 
 
 def _results(work: Callable[[Any], Any], parts: dict[Any, Any]) -> Iterator[tuple[Any, Any]]:
-    """Yield the name of each part and its result: one after the other, or as workers of a Dask client end them."""
+    """Yield the name of each part and its result: one after the other, or as a Dask client's workers finish them."""
     distributed: Any = sys.modules.get("distributed")
     try:
         client = distributed and distributed.get_client()
@@ -577,10 +575,10 @@ def _by_pairs(
 ) -> np.ndarray:
     """Return the rows that go, the row that each goes to, and the bits of the distance, (3, m) int64.
 
-    A pack has all rows of some components, by rank, and their components. If there are more than `max_rows`, they are
-    of one component and are taken in chunks of `size`. Of each earlier chunk those rows take part that count and are
-    the nearest one of a row of this chunk. So the rule has for this chunk and these rows the result that it has for all
-    rows up to this chunk.
+    A pack has all rows of some components, by rank, and the component of each. If it has more than `max_rows` rows,
+    these are of one component and are taken in chunks of `size`. Only rows that count may remove others: with `leaders`
+    those that stay, otherwise all. The rows of earlier chunks that count, and are the nearest ones to a row of this
+    chunk, are searched with it. So the rule gives this chunk the result that it gives for all rows up to it.
     """
     rows, component = pack
     chunks = [rows] if rows.size <= max_rows else [rows[i : i + size] for i in range(0, rows.size, size)]

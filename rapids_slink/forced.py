@@ -3,9 +3,9 @@
     with force(search="tiles", connect="rounds"):
         model = fit(X)
 
-Every way has the same result. So this says how the work is done and no more, and no public function takes it. It holds
-for the calls of the thread in the block. A field that is None leaves the choice as ever. So does a way that does not
-serve the points: no tree of boxes bounds a cosine.
+Every way has the same result. So this only says how the work is done, and no public function has a parameter for it. It
+holds for the calls of the thread in the block. If a field is None, or names a way that does not serve the points, such
+as a tree of boxes for cosine, the package chooses as usual.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Forced:
-    """The ways that are prescribed; each field is read by the one who chooses among its values."""
+    """The ways that are prescribed. The function that chooses among the values of a field reads it."""
 
     #: the way to the tree, read by `spanning_tree.ways`: "line", "pairs", "repeats", "boxes", "blocks" or
     #: "lists". "friends" makes labels without a tree; every other way makes them from the tree. With every way except

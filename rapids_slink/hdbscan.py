@@ -252,10 +252,8 @@ class HDBSCAN(DensityHierarchy):
     min_cluster_size : int
         The least size of a cluster, at least 2. The rows of smaller branches of the tree fall out of their cluster.
     min_samples : int, optional
-        The mutual reachability of two rows is the largest of their distance and the distances from each of them to its
-        `min_samples`-th nearest other row. At most n - 1. By default `min_cluster_size`, or n - 1 if there are fewer
-        rows. The packages hdbscan and cuML count in the same way; scikit-learn's HDBSCAN counts the row itself, too, so
-        its ``min_samples`` is one more.
+        The neighbours of a row in mutual reachability; see `SingleLinkage`. By default `min_cluster_size`, or n - 1 if
+        there are fewer rows.
     metric, p : str, float
         Any metric of `SingleLinkage` without negative distances.
     box, scales : optional

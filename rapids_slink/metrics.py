@@ -245,7 +245,7 @@ class Metric:
 
     @property
     def cpu_formula(self) -> Any:
-        """Return the formula for the CPU's kernels: number and p, None for squared_euclidean, or a `SpatialFormula`."""
+        """Return what a CPU's kernels take: None for squared_euclidean, a `SpatialFormula`, or the number and p."""
         if self.space is not None:
             return self.space.cpu_formula
         if self.formula is Formula.SQUARED_EUCLIDEAN:

@@ -45,7 +45,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class VectorFiles:
-    """Parquet files of one kind, and the columns that have their vectors."""
+    """Parquet files whose vectors have one type and one length, and the columns that hold the vectors."""
 
     paths: tuple[Path, ...]
     columns: tuple[str, ...]
@@ -111,7 +111,7 @@ class VectorFiles:
 
     @cached_property
     def starts(self) -> np.ndarray:
-        """Return the number of the first row of each file, and behind them the number of all rows, int64."""
+        """Return the number of the first row of each file, and last the number of all rows, int64."""
         sizes = np.zeros(len(self.paths) + 1, np.int64)
         for part in self.parts:
             sizes[part.file + 1] += part.stop - part.start
@@ -136,10 +136,7 @@ class VectorFiles:
         on_all_cores(read_part, [part for part in self.parts if part.start < stop and part.stop > start])
 
     def column(self, name: str) -> np.ndarray:
-        """Return a column of numbers of all rows that are cleaned, (n,).
-
-        Raise ValueError or TypeError unless each row has one.
-        """
+        """Return a column of all rows that are cleaned, (n,); raise ValueError or TypeError if a number is missing."""
         columns: list[np.ndarray] = []
         for path, column in self._columns(name):
             values = column.to_numpy()
@@ -374,7 +371,7 @@ class Pieces:
     bounds: tuple[int, ...]  # the number of the first row of each piece, and behind them the number of rows
 
     def path(self, piece: int) -> Path:
-        """Return the file of a piece. What was written before the machine started again may not be on its disk."""
+        """Return the file of a piece. Its name has the time of boot: data of an earlier boot may not be on the disk."""
         return self.folder / f"piece-{boot()}-{piece}.npy"
 
     def load(self, piece: int) -> np.ndarray:

@@ -487,7 +487,7 @@ def attributes_of(
 
 
 def attributes_of_friends(points: Points, problem: Problem, rule: Cut, report: Report) -> dict[str, Any]:
-    """Return the attributes of a model of which labels alone are made: its tree follows when it is asked for."""
+    """Return the attributes of a model with labels alone; its tree is made when it is first read."""
     device, values, n = problem.device, points.values, problem.n
     report["way"] = "friends"
     with report.stage("neighbors", device):
@@ -530,7 +530,7 @@ class LaterTree:
 
 
 def centers_of(points: Points, flat: FlatClusters, settings: Settings, device: Device) -> dict[str, Any]:
-    """Return those of `centroids_` and `medoids_` that the settings ask for, of clusters with probabilities."""
+    """Return `centroids_` and `medoids_`, as far as the settings ask for them, weighted by probabilities."""
     labels, strength = (to_host(flat.rows[name]) for name in ("labels_", "probabilities_"))
     centers, values, k = {}, points.values, flat.n_clusters
     if settings.store_centers in ("centroid", "both"):
@@ -605,9 +605,10 @@ def size_attributes(n: int, d: int, components: int, names: list[Any] | None) ->
 
 
 def estimate_fit(problem: Problem, tree_estimate: MemoryEstimate | None = None) -> MemoryEstimate:
-    """Estimate the bytes of a fit without the points; with a tree of any values unless `tree_estimate` is given.
+    """Estimate the bytes of a fit without the points.
 
-    `tree_estimate` is that of the tree of known values. The memory of the lists is free again once the tree is there.
+    `tree_estimate` is the estimate for the tree if the values are known; by default the tree may have any values. The
+    memory of the lists is free again once the tree is made.
     """
     if problem.finds_friends:
         return estimate_friends(problem)

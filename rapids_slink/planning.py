@@ -127,7 +127,7 @@ def plan_groups(X: Any, settings: Settings, device: Device, report: Report) -> N
 def _prepared_estimate(problem: Problem, values: Array, report: Report) -> MemoryEstimate:
     """Estimate the bytes of the tree by the first way that serves the points.
 
-    `values` is None for distances that are not there. The arrays of the way are freed at the end.
+    `values` is None for distances that are not given. The arrays of the way are freed at the end.
     """
     if values is None:
         report["way"] = way_of(problem)
@@ -187,7 +187,7 @@ def _sample(problem: Problem, rows: int = SAMPLE_ROWS) -> Array:
 
 
 def _alternatives(problem: Problem, copy: MemoryEstimate) -> Iterator[str]:
-    """Yield other parameters with which the fit, and the copy of X on the device before it, would fit into memory."""
+    """Yield other parameters with which the fit, and the copy of X on the device, would fit into memory."""
     settings = problem.settings
     if settings.memory_limit is not None and _fits(replace(settings, memory_limit=None), problem, copy):
         yield f"memory_limit={size_text(required_bytes(problem.device, copy + estimate_fit(problem)))!r}"

@@ -124,7 +124,7 @@ def nearest_labels(X: Any, fitted: FittedRows, labels: Array, height: float, dev
 
 
 def core_distances(values: Array, metric: Metric, min_samples: int, device: Device) -> Array:
-    """Return the distance of each row from its `min_samples` - 1-th nearest other row; zeros if `min_samples` is 1."""
+    """Return each row's distance from its k-th nearest other row, k = `min_samples` - 1; zeros if that is 0."""
     n, k = len(values), min_samples - 1
     if k == 0:
         return device.xp.zeros(n)
@@ -202,12 +202,12 @@ class Density:
 
     @cached_property
     def largest(self) -> np.ndarray:
-        """Return the largest λ at which anything left each cluster of the tree."""
+        """Return for each cluster of the tree the largest λ at which a row falls out of it or a cluster splits off."""
         return summarize(self.tree).largest
 
     @cached_property
     def exemplars(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the rows that are in a cluster without children to its end, by label, and their labels."""
+        """Return the rows that stay until the end in a cluster without children, by label, and their labels."""
         ends, (parent, _, _, cluster, departure) = np.ones(self.label.size, bool), self.tree
         ends[parent[1:]] = False
         label = np.where(ends[cluster] & (departure == self.largest[cluster]), self.label[cluster], -1)
@@ -318,7 +318,7 @@ def _by_blocks(m: int, model: Density, device: Device, vectors: Callable[[slice]
 
 
 def _in_some_cluster(model: Density, cluster: np.ndarray, rate: np.ndarray, more: float, device: Device) -> Array:
-    """Return the λ at which each row leaves its nearest selected cluster, divided by the larger of both their λ."""
+    """Return the λ at which each row leaves its nearest selected cluster, divided by the larger λ of the two."""
     xp, rates = device.xp, model.rates(cluster, rate, device)
     largest = device.asarray(np.minimum(model.largest[model.selected], LARGEST_RATE))[rates.argmax(axis=1)]
     return rates.max(axis=1) / (xp.maximum(largest, device.asarray(np.minimum(rate, LARGEST_RATE))) + more)
@@ -386,7 +386,7 @@ def relative_validity(labels: np.ndarray, src: np.ndarray, dst: np.ndarray, weig
 
 @njit(nogil=True, cache=True)
 def _clusters_around(parent: Any, birth: Any, cluster: Any, departure: Any, anchor: Any, rate: Any) -> Any:
-    """Return each new row's cluster: that of its anchor, or the first around that which was born below the row's λ."""
+    """Return each new row's cluster: its anchor's, or the smallest that contains it and was born below the row's λ."""
     around = cluster[anchor]
     for i in range(anchor.size):
         if departure[anchor[i]] > rate[i]:

@@ -263,7 +263,7 @@ class Placed:
 
 @dataclass(frozen=True)
 class Space:
-    """What `box` and `scales` say of columns that are not known yet."""
+    """The parameters `box` and `scales`, for columns that are not known yet."""
 
     within: Formula
     box: float | tuple[float, ...]
@@ -293,7 +293,7 @@ class Space:
         return Placed(self.within, tuple(columns), tuple(periods[c] for c in columns), tuple(scales))
 
     def like(self, d: int) -> Placed:
-        """Return a space of d columns, of which no more is known, that has the same kernels."""
+        """Return a space of d columns that takes the same kernels; nothing else of the columns is known."""
         return Placed(self.within, tuple(range(d)), (inf,) * d, (1.0,) * d if self.scales else ())
 
 

@@ -319,8 +319,8 @@ class SingleLinkage(PointHierarchy):
     distance_threshold : float, optional
         Clusters at or above this distance are not merged.
     min_cluster_size : int, optional
-        Clusters of fewer rows are labelled -1, the others 0..k-1. They still count in `n_clusters`, not in
-        `n_clusters_`. By default 1; for "widest_gap" a hundredth of the rows, at least 5.
+        Clusters of fewer rows are labelled -1. They count in `n_clusters`, not in `n_clusters_`. By default 1; for
+        "widest_gap" a hundredth of the rows, at least 5.
     max_cluster_size : int, optional
         Clusters of more rows are split as the tree splits them, until none has more; see `cut`. It takes the place of
         `n_clusters`.

@@ -259,11 +259,8 @@ def minimum_spanning_tree(
     Parameters
     ----------
     edges : DataFrame (cuDF, pandas, Polars or Arrow), sparse matrix, or graph of NetworkX or cuGraph
-        A square sparse matrix (SciPy's or CuPy's) has an edge for each stored entry. A frame has these columns:
-        ``src`` and ``dst``, the ends: integers of any range, strings or any other values that a frame can hold, both of
-        the same type. ``weight``: any number, also negative or zero. An edge may have one direction or both. Self-loops
-        are ignored, and the lightest of parallel edges counts. A ``cugraph.Graph`` must be undirected and weighted; its
-        edges are those of ``view_edge_list()``.
+        See `fit_graph`, except that integer ids may have any range. A ``cugraph.Graph`` must be undirected and
+        weighted; its edges are those of ``view_edge_list()``.
     maximum : bool
         Return the maximum spanning tree instead.
     component : bool

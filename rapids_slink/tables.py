@@ -74,7 +74,7 @@ class Table(NamedTuple):
 
 @dataclass(frozen=True)
 class Names:
-    """The columns that are asked for: those that name the rows, to use, to leave out, and of groups."""
+    """The names of columns that the caller gives: those that name the rows, are used, are left out, or hold groups."""
 
     index: list[str]
     columns: list[str]
@@ -296,7 +296,7 @@ def _open(path: Path) -> IO[bytes]:
 
 
 def _separated(lines: list[str], sep: str | None, decimal: str | None) -> tuple[str, list[list[str]]]:
-    """Return the separator and the rows of cells: the only one by which all rows have the same number of cells."""
+    """Return the only separator by which all rows have the same number of cells, and these rows."""
     candidates = [sep] if sep else [s for s in SEPARATORS if s != decimal]
     readings = {s: rows for s in candidates if (rows := _split(lines, s))}
     if not "".join(lines).strip():

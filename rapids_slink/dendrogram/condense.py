@@ -1,4 +1,4 @@
-"""HDBSCAN's clusters: the condensed dendrogram, the choice among its clusters, and how deep points are in theirs.
+"""HDBSCAN's clusters: the condensed dendrogram, the choice among its clusters, and the points' depths in them.
 
 From the top down, a merge of two large parts splits a cluster into two. At any other merge the points of the small part
 fall out of the cluster, and the cluster continues. λ is 1 / height, infinite at zero and where it overflows. A cluster
@@ -183,7 +183,8 @@ def weigh(left_child, right_child, weight):
 def _is_large(node, rate, min_size, size, weight, own_rate):
     """Return whether a part of a merge at λ = `rate` may be a cluster.
 
-    A point is no cluster if its copies part at this λ or at a smaller one.
+    Its size must be at least `min_size`. A single point that stands for several copies must not split into its copies
+    at this λ or at a smaller one.
     """
     n = size.size + 1
     return _points(node, size, n, weight) >= min_size and (node >= n or own_rate[node] > rate)
@@ -226,7 +227,7 @@ class Summary(NamedTuple):
     """Values of each cluster of a condensed dendrogram, arrays on the host."""
 
     stability: np.ndarray  # (c,) float64
-    largest: np.ndarray  # (c,) float64, the largest λ at which anything left it
+    largest: np.ndarray  # (c,) float64, the largest λ at which a point falls out or a cluster splits off
     first: np.ndarray  # (c,) int32, the first of the points that fall out of it, n if none does
 
 
@@ -302,7 +303,8 @@ def _heights(rate: np.ndarray) -> np.ndarray:
 def _most_stable(parent: np.ndarray, best: np.ndarray, allowed: np.ndarray) -> np.ndarray:
     """Return which clusters have the largest excess of mass, (c,) bool.
 
-    `best` holds the stabilities and is overwritten. NumPy makes the arrays, because Numba takes long to compile that.
+    `best` holds the stabilities and is overwritten. NumPy makes the arrays, because Numba takes long to compile the
+    calls that would make them.
     """
     within = np.zeros(best.size)  # the sum of the best values of the clusters within each
     selected, covered = np.zeros((2, best.size), np.bool_)

@@ -97,10 +97,11 @@ def _order_by_group(group, n_groups):
 
 @njit(cache=True)
 def label_clusters(left_child, right_child, n, kept=None):
-    """Return the flat cluster of each of n leaves, then of each merge, (n + m,) int32, after the first m merges.
+    """Return the flat clusters that m merges of n leaves make: of each leaf, then of each merge, (n + m,) int32.
 
-    The children of these merges are (m,) int32. Clusters are numbered in the order of their first leaves. `kept`,
-    (m,) bool, marks the merges that take place, and all merges within them. Then only the labels of leaves are valid.
+    The children of these merges are two arrays, (m,) int32 each. Clusters are numbered in the order of their first
+    leaves. `kept`, (m,) bool, marks the merges that take place, and all merges within them. Then only the labels of
+    leaves are valid.
     """
     m = len(left_child)
     flat, number, n_numbered = np.empty(n + m, np.int32), np.empty(n + m, np.int32), 0

@@ -179,10 +179,7 @@ def score_points(cluster: Array, departure: Array, largest: np.ndarray) -> Array
 
 
 def heights_of_size(left_child: Array, right_child: Array, height: Array, size: Array, min_size: int) -> Array:
-    """Return the height at which each leaf enters its first cluster of at least `min_size` leaves.
-
-    `rapids_slink.dendrogram.cpu.heights_of_size` does the same on a CPU.
-    """
+    """Return the height at which each leaf enters its first large cluster, as `dendrogram.cpu.heights_of_size` does."""
     (large, _), *_ = _follow_parts(left_child, right_child, height, size, min_size)
     return height[large[: height.size + 1] - np.int32(height.size + 1)]
 
@@ -257,10 +254,7 @@ def means_of_clusters(values: Array, members: "Members", box: Array) -> tuple[Ar
 def deviations_of_clusters(
     values: Array, members: "Members", box: Array, mean: Array, mass: Array
 ) -> tuple[Array, Array]:
-    """Return the largest distance of each cluster's rows from its mean, and their spread.
-
-    `rapids_slink.dendrogram.cpu.deviations_of_clusters` does the same on a CPU.
-    """
+    """Return the largest distance from each cluster's mean, and the spread, as `cpu.deviations_of_clusters` does."""
     clusters, d = members.start.size - 1, values.shape[1]
     first_part, max_parts = _cut_into_parts(values, members, box)
     check_arrays("float64", mean, size=clusters * d)

@@ -337,7 +337,7 @@ def cut_frame(
 
 
 def soonest(edges: PreallocatedFrame, n: int) -> PreallocatedFrame:
-    """Return the edges or merges of n leaves on the device that makes their dendrogram soonest.
+    """Return the edges or merges of n leaves on the device that makes their dendrogram in the least time.
 
     This is the host for a few leaves, and the device of the edges otherwise.
     """
@@ -457,7 +457,7 @@ def without_small(labels: Array, least: int | None, weights: Array, xp: Any) -> 
 
 
 def number_large(large: Array, xp: Any) -> Array:
-    """Return the number of each large cluster among the large ones, and `OUTLIER` for the others: int32."""
+    """Return for each cluster its number among the large clusters, or `OUTLIER` if it is small: int32."""
     return xp.where(large, xp.cumsum(large, dtype="int32") - 1, OUTLIER).astype("int32", copy=False)
 
 
@@ -511,7 +511,7 @@ def check_cut(
 ) -> None:
     """Raise unless n leaves in this number of trees have such a cut.
 
-    `max_distance` is that of a fit that merged clusters up to it alone. The error names it as the cause of many trees.
+    `max_distance` is the distance up to which the fit merged clusters. The error names it as the cause of many trees.
     """
     if (n_clusters is None) == (distance_threshold is None):
         count = "neither" if n_clusters is None else "both"

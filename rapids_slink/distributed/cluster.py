@@ -1,4 +1,4 @@
-"""A call on a Dask cluster: the names of its tasks, its futures, what a task does around its work, and who does it.
+"""A call on a Dask cluster: its tasks and futures, what a task does around its work, and which worker does it.
 
     with Run() as run:
         trees = [run.task("tree", pair_tree, settings, a, b, index=(i, j)) for ...]
@@ -6,9 +6,9 @@
 
 Scheduling, transfers, retries and spilling are Dask's. Tasks are pure, so Dask may repeat one when its worker dies.
 
-How many blocks there are, who keeps them, and who makes the tree of each pair of blocks is decided by their work,
-counted in tests of pairs of rows. A block's lists test half of its pairs of rows, and the tree of two blocks tests all
-pairs between them.
+The number of blocks, the worker that keeps each block and the worker that makes the tree of each pair of blocks are
+chosen by counted work, in tests of pairs of rows. With b rows in each of two blocks, the lists of a block test b²/2
+pairs, and the tree of both tests the b² pairs between them.
 """
 
 from collections import Counter, defaultdict
@@ -139,7 +139,7 @@ class Run:
 
 
 def hosts_in_turn(workers: Sequence[str]) -> list[str]:
-    """Return the addresses such that the first of each host comes before the second of any host."""
+    """Return the addresses in an order in which the first of each host comes before the second of any host."""
     of_hosts = defaultdict[Any, list[str]](list)
     for worker in workers:
         of_hosts[urlsplit(worker).hostname].append(worker)
@@ -234,7 +234,7 @@ TEST_SECONDS = 4e-15
 
 
 def wanted_blocks(n: int, d: int, workers: int, device: str, seconds_moved: float = 0.0) -> int:
-    """Return the smallest number of blocks that takes little longer than the best, for n rows of d features.
+    """Return the smallest number of blocks of n rows, d features, that takes little longer than the best number.
 
     `workers` is the number of GPUs, or of hosts if CPUs compute. A row takes `seconds_moved` to get to another worker
     while other workers get rows, too.
@@ -293,8 +293,8 @@ def pairs_of_workers(
 ) -> list[tuple[tuple[int, ...], int]]:
     """Return the pairs of blocks, each with the number of its worker, in the order in which they are done.
 
-    `pairs` is None for all pairs. The workers take pairs in turn; those that keep a block begin. Each worker takes a
-    pair of whose blocks it has most. At first it has the blocks that it keeps, and later also those of its pairs.
+    `pairs` is None for all pairs. The workers take pairs in turn; those that keep a block begin. Each takes the pair of
+    which it has the most blocks. At first a worker has the blocks that it keeps, and later also those of its pairs.
     """
     pairs, order = list(combinations(range(len(owners)), 2) if pairs is None else pairs), []
     held = [{b for b, owner in enumerate(owners) if owner == w} for w in range(workers)]

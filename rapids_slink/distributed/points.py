@@ -59,8 +59,8 @@ class Layout:
     def collection(self, name: str, whole: Future, meta: Any) -> Any:
         """Return a Series or DataFrame of all rows, which a worker holds, as a collection in this layout.
 
-        It has the columns of `meta`. Its partitions are sliced when they are computed. Their tasks name futures by
-        keys: the log of the scheduler's messages would keep a future that is an argument.
+        It has the columns of `meta`. Its partitions are sliced when they are computed. Their tasks refer to futures by
+        keys, because the log of the scheduler's messages would keep alive a future that is an argument.
         """
         stops = np.cumsum(self.sizes).tolist()
         index: Sequence[tuple[Any, int]] = [(None, 0)] * len(stops) if self.index is None else self.index
@@ -149,7 +149,7 @@ def model_attributes(
 
 
 def _frame_of(results: dict[str, Any], name: str, output: OutputKind | None) -> Any:
-    """Return the frame of this name, in that kind of output if there is one."""
+    """Return the frame of this name, in the kind of output if one is given."""
     return results[name] if output is None else output.frame(results[name])
 
 
@@ -173,7 +173,7 @@ def frame_of_tasks(run: Run, name: str, parts: list[Future]) -> Any:
 
 
 def without_values(n: int, device: Device) -> Points:
-    """Return n points without values, whose results are frames of the device."""
+    """Return n points without values, for which results become frames of the device."""
     return Points(device.xp.empty((n, 0)), None, None, OutputKind(is_frame=True, gpu=device.is_gpu))
 
 
@@ -191,8 +191,8 @@ def _cut(linkage: Any, n: int, parameters: CutParameters, groups: Any) -> dict[s
 def matched(partition: Any, columns: pd.Index | float, name: str, *, others: bool = False) -> Any:
     """Return a partition that has rows, called `name` in errors, with the collection's columns in their order.
 
-    Dask does not ensure this order. `columns` are the labels, or for an array their number, NaN if Dask does not know
-    it. A frame's `others` are left out if they are allowed, otherwise refused.
+    Dask does not ensure this order. `columns` are the labels, or the number of an array's columns, NaN if Dask does
+    not know it. Other columns of a frame are left out if `others` are allowed, and refused otherwise.
     """
     if not isinstance(columns, pd.Index):
         if partition.ndim == 2 and partition.shape[1] != columns and not isnan(columns):
@@ -212,7 +212,7 @@ def _concat(parts: list[Any], columns: pd.Index, name: str) -> Any:
 
 
 def _rows_of(whole: Any, output: OutputKind, start: int, stop: int, indices: Any, position: int) -> Any:
-    """Return rows `start` to `stop` of a Series or DataFrame in that kind of output."""
+    """Return rows `start` to `stop` of a Series or DataFrame in the kind `output`."""
     part, index = whole.iloc[start:stop], indices and indices[position]
     return output.series(part.values, index, part.name) if part.ndim == 1 else output.frame(part, index)
 
@@ -410,7 +410,7 @@ def make_blocks(run: Run, points: Partitions, count: int, name: str = "block", n
 
 
 def rows_between(points: Partitions, first: int, last: int) -> dict[int, dict[int, tuple[int, int, int]]]:
-    """Return the rows from `first` to `last` by group of partitions: each partition's position there, and its rows."""
+    """Return where rows `first` to `last` are: by group of partitions, each partition's position there and its rows."""
     sizes, stops = points.layout.sizes, np.cumsum(points.layout.sizes).tolist()
     rows = {
         g: {

@@ -120,10 +120,7 @@ def _count_near_blocks(run: Run, points: Partitions) -> int:
 
 
 def near_pairs_of(device: Device, task: PairTask, rows: Array, others: Array) -> NearPairs:
-    """Return the pairs of two blocks; raise unless the search fits into memory.
-
-    `others` is None for the pairs within one block.
-    """
+    """Return the pairs of two blocks, or of one if `others` is None; raise unless the search fits into memory."""
     x, y = (
         Points(part, None, None, OutputKind(False, device.is_gpu))
         for part in (rows, rows if others is None else others)

@@ -135,7 +135,7 @@ class CutSetting(Setting):
         return labels[bars.rows]
 
     def distance(self, value: int) -> float:
-        """Return a distance threshold that gives this number of clusters, with as few digits as do, at least three."""
+        """Return a distance threshold that gives this number of clusters, in as few digits as will do, at least 3."""
         for digits in range(3, 17):
             rounded = float(f"{self.cut(value):.{digits}g}")
             if self.at_distance(rounded) == value:
@@ -295,9 +295,9 @@ def coordinates(model: Any, X: Any, x: Any, y: Any) -> tuple[np.ndarray, list[st
 
 
 def equal_scales(coordinates: np.ndarray) -> dict[str, tuple[float, float]]:
-    """Return ranges of both axes that give degrees of latitude and of longitude one length.
+    """Return the ranges of both axes with which a degree of latitude is as long as one of longitude.
 
-    The points fill the scatter.
+    They are as small as the points allow.
     """
     lowest, highest = coordinates.min(axis=0), coordinates.max(axis=0)
     half = min(max((highest - lowest) / (MAP_ASPECT, 1)) / 2 or 1.0, 90.0)

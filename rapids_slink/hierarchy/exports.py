@@ -47,7 +47,7 @@ def to_scipy(linkage: Any) -> np.ndarray:
 
 @contextmanager
 def needs(sentence: str, extra: str) -> Iterator[None]:
-    """Raise for an import that fails in this context an ImportError with the sentence and the extra to install."""
+    """Raise an ImportError with this sentence, and the extra to install, if an import in this context fails."""
     try:
         yield
     except ImportError as error:

@@ -318,10 +318,7 @@ class Hierarchy(Plots):
         return self._output.frame(frame.frame)
 
     def _first_rows(self) -> Rows:
-        """Return the first row of each row's cluster, (n,) int32, for clusters that are the trees of a forest.
-
-        No tree is made for it.
-        """
+        """Return the first row of each row's cluster, (n,) int32, if clusters are trees; the trees are not made."""
         if self._layout is not None:
             return self._cut(cutting.CutParameters(self.n_clusters_, names="first_row"))
         labels = array_of(self.labels_) if library_of(self.labels_) else self.labels_
@@ -408,15 +405,14 @@ class Hierarchy(Plots):
     ) -> Explorer:
         """Explore the cuts in Jupyter: the rows of `X` in the colours of their clusters, beside the curve of heights.
 
-        Drag the cut along the curve, or up and down in the condensed tree, or type a number of clusters, a distance
-        (in kilometres for haversine) or a smallest size. Colours, names, counts and the table of the largest clusters
-        follow at once, and a button goes back. The lasso, the menu of clusters, or a click on a bar of the tree selects
-        rows. The pointer shows a row's columns. For `HDBSCAN` the curve is of ``min_cluster_size``. A few million rows
-        are possible.
+        Drag the cut along the curve or in the condensed tree, or type a number of clusters, a distance (in kilometres
+        for haversine) or a smallest size. Colours, names, counts and the table of the largest clusters follow at once,
+        and a button goes back. The lasso, the menu of clusters, or a click on a bar of the tree selects rows. The
+        pointer shows a row's columns. For `HDBSCAN` the curve is of ``min_cluster_size``. A few million rows are
+        possible.
 
         The first cut is the model's own, unless its clusters are mostly outliers: at least 100 rows, and at most one
-        cluster with a hundredth of them. Then the first cut is at the widest gap between merges that leaves two
-        clusters of that size, smaller ones are noise, and the button goes back to the model's own cut.
+        cluster with a hundredth of them. Then it is at the widest gap that leaves two clusters of that size.
 
         Parameters
         ----------
@@ -456,7 +452,7 @@ class Hierarchy(Plots):
         """Raise an error for a parameter that is valid for no data."""
 
     def _repr_html_(self) -> str:
-        """Return the summary in Jupyter: the cut, the clusters' sizes, the parameters; folded, proofs and times."""
+        """Return the summary for Jupyter: the cut, the clusters' sizes and the parameters; proofs and times folded."""
         return plotting.to_html(self)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -518,10 +514,7 @@ class Estimator:
     fit: Any  # a method of each subclass
 
     def __new__(cls, *values: Any, **parameters: Any) -> Self:
-        """Return a model without attributes.
-
-        Raises TypeError for a name that is no parameter, unless a subclass takes any names.
-        """
+        """Return a model without attributes; raise TypeError for an unknown name unless a subclass takes any names."""
         if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in cls._parameters().values()):
             cls._check_names(parameters, TypeError)
         return super().__new__(cls)

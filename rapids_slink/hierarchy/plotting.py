@@ -87,10 +87,10 @@ class Plots(Exports):
     def plot(self, *, ax: Any = None, p: int = 30, truncate_mode: str | None = "lastp", **kwargs: Any) -> Any:
         """Draw the dendrogram with SciPy and matplotlib.
 
-        By default only the last ``p - 1`` merges are drawn, over `p` leaves that are whole clusters: "(1234)" is a
-        cluster of 1,234 rows, and a row has its name in the index, or its number. Merges within a cluster of `labels_`
-        have its colour, as in `plot_clusters`; a line is the cut. Great circles are in kilometres. A million rows take
-        SciPy a third of a second, in a tree of any depth.
+        By default only the last ``p - 1`` merges are drawn, over `p` leaves. A leaf is a cluster, such as "(1234)" of
+        1,234 rows, or a row, with its name in the index or its number. Merges within a cluster of `labels_` have its
+        colour, as in `plot_clusters`, and a line marks the cut. Distances on a sphere are in kilometres. A million rows
+        take SciPy a third of a second, in a tree of any depth.
 
         Parameters
         ----------
@@ -320,7 +320,7 @@ def plot_clusters(X: Any, labels: Array, *, mapped: bool = False, ax: Any = None
 
 
 def as_map(ax: Any) -> None:
-    """Give degrees of longitude and latitude their lengths, within the poles, and draw a bar of round kilometres."""
+    """Draw degrees of longitude and latitude in their true lengths, between the poles, and a bar in kilometres."""
     ax.autoscale_view()
     low, high = np.clip(ax.get_ylim(), -90, 90)
     west, east = ax.get_xlim()
@@ -539,7 +539,7 @@ def coordinates_of(values: Array, rows: np.ndarray, names: Any, mapped: bool = F
 
 
 def to_html(model: Hierarchy) -> str:
-    """Return a fitted model's cut, clusters by size and parameters as HTML; folded, proofs and the stages' times.
+    """Return a fitted model's cut, clusters by size and parameters as HTML, with proofs and times in folded parts.
 
     It is one ``div`` without scripts, links or style sheets; every text in it is escaped.
     """
@@ -584,7 +584,7 @@ def dot(color: str, text: str) -> str:
 
 
 def _cut(model: Hierarchy) -> str:
-    """Return the number of clusters of the cut of `labels_`, and the distances that give it; "" if they are no cut."""
+    """Return as text the number of clusters of the cut of `labels_`, and its distances; "" if they are no cut."""
     if not model._labels_are_a_cut:
         return ""
     heights = np.asarray(on_host(model.linkage_["height"]))[::-1]

@@ -98,7 +98,7 @@ class Items(Protocol):
 
     @property
     def errors(self) -> Array | None:
-        """Return by how much the square of an item's distance is above that of its lower bound at most, (n,) float64.
+        """Return the most by which squared distances of an item exceed those of their lower bounds, (n,) float64.
 
         It is None if `distances_of_rows` returns distances and no bounds.
         """
@@ -127,5 +127,5 @@ class Items(Protocol):
         ...
 
     def projection(self, limit: float) -> Projection:
-        """Return dense rows whose near pairs hold the pairs of items within a limit."""
+        """Return dense rows whose near pairs include all pairs of items within a limit."""
         ...

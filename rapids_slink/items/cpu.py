@@ -1,8 +1,8 @@
 """Items on a CPU: the distances, hashes, keys and bits of strings, sets and sparse rows.
 
-Edits of strings are found by bit-parallel columns (Myers, JACM 1999, as Hyyrö 2003 has them): 64 characters of the
-shorter string are a word, whose bits are the differences of a column of the table from one row to the next. Longer
-strings take one word after the other, each of which reads what the word above it leaves at its lower edge.
+Edits of strings are counted by bit-parallel columns (Myers, JACM 1999, in Hyyrö's form of 2003). 64 characters of the
+shorter string are a word, whose bits are the differences between successive rows in a column of the table. Longer
+strings take one word after the other, and each word reads what the word above it leaves at its lower edge.
 
 Sums over sparse rows are float64, term by term in the order of the columns, as `rows.cu` has them.
 """
@@ -119,8 +119,8 @@ def make_keys(strings: Any, rows: slice, deleted: int, first: np.ndarray, item: 
 def project_strings(strings: Any, ones: int, buckets: int, bits: int) -> np.ndarray:
     """Return the projection of each string, (n, bits / 8) uint8.
 
-    The bits are counts of characters in buckets, up to `ones` in each. For 0 ones they are positions with their
-    characters.
+    Characters are hashed into buckets, and each bucket has as many ones as characters, up to `ones`. If `ones` is 0,
+    each character with its position sets one bit.
     """
     values = np.zeros((len(strings), bits // 8), np.uint8)
 
@@ -376,7 +376,7 @@ def _project_strings(codes, starts, first_row, ones, buckets, bits, values):
 
 
 def sort_rows(starts: np.ndarray, columns: np.ndarray, _row: np.ndarray) -> np.ndarray:
-    """Return the columns with those of each row in ascending order."""
+    """Return the entries' columns, ascending within each row."""
     shares, view, ordered = chunks_for_cores(starts.size - 1, LEAST_SETS), read_only(columns), np.empty_like(columns)
     for_each_chunk(CPU, lambda part: _sort(read_only(starts), view, part.start, part.stop, ordered), shares)
     return ordered

@@ -64,7 +64,7 @@ def _count_edits(strings: Any, src: Array, dst: Array, cutoff: int, edges: Array
 
 
 def steps(strings: Any) -> float:
-    """Return how many steps all edits take, each a character of a string for a word of another."""
+    """Return how many steps all edits take; a step takes a character of one string with a word of the other."""
     return float((-(-strings.lengths // WORD)).sum()) * (strings.codes.size + PAIR_STEPS * len(strings)) / 2
 
 
@@ -139,7 +139,7 @@ def project_strings(strings: Any, ones: int, buckets: int, bits: int) -> Array:
 
 
 def sort_rows(_starts: Array, columns: Array, row: Array) -> Array:
-    """Return the columns with those of each row, `row` of each entry, in ascending order."""
+    """Return the entries' columns, ascending within each row; `row` is the row of each entry."""
     return columns[cp.lexsort(cp.stack((columns.astype(cp.int64), row)))]
 
 

@@ -2,9 +2,9 @@
 
     items ──▶ distinct items ──▶ candidates: all pairs, pairs that share a key, or pairs of projections ──▶ distances
 
-Pairs come in parts that fit into memory. Groups are numbers, one for each item: no pair of two groups is wanted. Equal
-items of a group are one item until the end, so that copies cost nothing. A pair may be found several times, because it
-shares several keys.
+Pairs come in parts that fit into memory. Each item has the number of its group, and only pairs within a group are
+wanted. Equal items of a group are one item until the end, so copies cost nothing. A pair that shares several keys is
+found several times.
 
 *The nearest items* of some rows come from the distances of a block of rows at a time from all others, of which the
 least are kept.
@@ -14,9 +14,9 @@ least are kept.
     distinct items ──▶ the trees of large groups, of stored distances or by lists ──▶ forest ──▶ with copies
                        the pairs of small groups, or all pairs within a distance  ──▶
 
-The distances of all pairs of a group are stored where they fit into memory. Else the tree is made as that of points is:
-by the nearest items of each and Borůvka's rounds (`spanning_tree.lists`), since `RowSearch` is a `Search` as that of
-points. So it is where lower bounds on the distances take less time than the distances.
+The distances of all pairs of a group are stored if they fit into memory. Otherwise the tree is made like that of
+points: from the nearest items of each item and Borůvka's rounds (`spanning_tree.lists`), because `RowSearch` is a
+`Search`. The same is done where lower bounds on the distances take less time than the distances.
 """
 
 from collections.abc import Iterable, Iterator

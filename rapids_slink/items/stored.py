@@ -6,18 +6,18 @@ Sets are rows of ones and zeros of which only the ones are stored.
 
 The metrics are those of rows of booleans: jaccard, dice and containment, functions of |a∩b|, |a| and |b|.
 
-Rows of bits leave no pair out. Every element is hashed to one of some bits, and a set a has the bits of its elements.
-These are p(a) ≤ |a| ones. As many more as are lacking, |a| - p(a), are the first ones of a second part of the row. So a
-row has |a| ones. Let two rows have c ones of the first part in common. An element of a∩b falls on one of them. As many
-elements of a as lack ones, |a| - p(a), fall on a bit that another element has taken, and so at most as many of a∩b.
-Hence |a∩b| ≤ c + |a| - p(a), likewise for b, and
+Rows of bits leave no pair out. Every element is hashed to a bit of the first part of a row, so a set a has p(a) ≤ |a|
+ones there: elements may share a bit. In the second part the first |a| - p(a) bits are ones, so a row has |a| ones in
+all. Let the first parts of two rows have c ones in common. Every element of a∩b falls on one of them. In a, only
+|a| - p(a) elements fall on a bit that an earlier element has taken, so at most as many elements of a∩b do. Hence
+|a∩b| ≤ c + |a| - p(a), likewise for b, and
 
-    |a∩b| ≤ c + min(|a| - p(a), |b| - p(b)),
+    |a∩b| ≤ c + min(|a| - p(a), |b| - p(b)).
 
-the ones that the two rows have in common in both parts. The distances fall as |a∩b| grows, so that of the rows of bits
-is at most that of the sets; rounding, of one quotient each, keeps this order.
+The right side is the number of ones that the two rows have in common in both parts. The distances fall as |a∩b| grows,
+so the distance of the rows of bits is at most that of the sets. Each is one quotient, whose rounding keeps this order.
 
-So that a few large sets do not make all rows long, the second part may end early. A set that lacks more ones is
+The second part may end early, so that a few large sets do not make all rows long. A set that lacks more ones is
 *large*, and its row has fewer than |a| ones. With a set b that is not large it still has |b| - p(b) of the second part
 in common, and the distances fall as a set loses elements that are not common. Only two large sets have no bound.
 
@@ -25,8 +25,8 @@ Keys leave no pair out either (Chaudhuri, Ganti and Kaushik, "A primitive operat
 elements be in one order for all sets, and let every pair within a distance have at least o(a) ≤ |a| elements in common,
 where o(a) depends on a alone. The first of these in this order has at least o(a) - 1 others after it, so it is among
 the first |a| - o(a) + 1 elements of a; likewise of b. These elements are the keys. In the order of how many sets have
-an element, few sets share a key. With s = 1 - t the common elements are at least s|a| for jaccard, s|a| / (1 + t) for
-dice, and s min(|a|, the size of the smallest set) for containment.
+an element, few sets share a key. Within a distance t, with s = 1 - t, the common elements are at least s|a| for
+jaccard, s|a| / (1 + t) for dice, and s min(|a|, the size of the smallest set) for containment.
 
 Sparse rows are rows of matrices of numbers, of which only the entries that are not zero are stored.
 
@@ -38,8 +38,9 @@ and of odd columns. One thing differs: two equal rows are at distance 0 by defin
 may leave a rounding error of up to 4e-16.
 
 The projection leaves no pair out. The columns with the largest squares keep an axis each. The others are put into
-buckets, each with an axis, on which a row has the norm of its part in the bucket. By the inequality of Cauchy and
-Schwarz two rows' dot product on an axis is at least that of their parts in the bucket, and their norms stay. So
+buckets. Each bucket has an axis, and a row's coordinate on it is the norm of its part in the bucket. By the inequality
+of Cauchy and Schwarz the product of two rows' coordinates is at least the dot product of their parts in the bucket, and
+the rows keep their norms. So
 
     ‖p(a) - p(b)‖² = ‖a‖² + ‖b‖² - 2p(a)·p(b) ≤ ‖a - b‖².
 
@@ -140,7 +141,7 @@ class StoredRows(Items):
     def column_numbers(self) -> Array:
         """Return the number of each entry's column, (m,) integers, on a GPU int32, in the order of the columns.
 
-        Columns that are not empty are numbered from 0; if there are few others, all columns are.
+        Only columns with entries are numbered, from 0 on, unless few columns are empty: then all columns are.
         """
         number = self.columns
         if not self.fit(min(4 * number.size + 1024, 2**31)):
@@ -171,8 +172,8 @@ class StoredRows(Items):
 def cheapest_size(sizes: Sequence[int], least: float, measure: Callable[[int], tuple[float, float, bool]]) -> int:
     """Return the number of bits or axes with which a search takes the least time.
 
-    `measure` returns the time of a pair, that of those that pass, and whether more bits or axes change nothing. `least`
-    is the time of the pairs that pass with every size.
+    `measure` returns the time of each pair, the time of the pairs that pass, and whether more bits or axes change
+    nothing. `least` is the time of the pairs that pass with every size.
     """
     best, time = sizes[0], np.inf
     for size in sizes:
@@ -330,7 +331,7 @@ class Sets(StoredRows):
         return ascending(self.starts, rank[self.column_numbers], self.device)[1]
 
     def projection(self, limit: float) -> Projection:
-        """Return rows of bits whose near pairs hold the pairs of sets within a limit."""
+        """Return rows of bits whose near pairs include all pairs of sets within a limit."""
         bits, large = self.rows_of_bits(self.suitable_width(limit))
         return Projection(bits, OF_BITS[self.metric.name], limit, large)
 
@@ -625,9 +626,9 @@ class SparseRows(StoredRows):
         return distances_or_bounds(dots, rows[:, None], self.device.xp.arange(points.start, points.stop, dtype="int32"))
 
     def projection(self, limit: float) -> Projection:
-        """Return dense rows whose near pairs hold the pairs within a limit.
+        """Return dense rows whose near pairs include all pairs within a limit.
 
-        Their axes are heavy columns, and buckets of the other columns.
+        An axis is a heavy column or a bucket of other columns.
         """
         scale = self._scale()
         values = self.dense_rows(self.suitable_axes(limit), scale)

@@ -1,21 +1,21 @@
 """Strings: edits, and the differing characters of equally long ones.
 
 A character is a code point, as in Python's ``len``. The store has the characters of all strings one after the other,
-numbered from 0 in their order. Input is a Series or column of pandas, cuDF, Polars or Arrow, an array or a list. A
-string of Python becomes four bytes a character by one encoding of all strings; what cuDF holds stays on its GPU.
+numbered from 0 in their order. Input is a Series or column of pandas, cuDF, Polars or Arrow, an array or a list. All
+Python strings are encoded at once, four bytes a character; strings of cuDF stay on their GPU.
 
-Keys. Two strings within t edits become the same string by deleting up to t characters of each: of the one those that
-an edit replaces or deletes, of the other those that an edit replaces or inserts. So the strings that deletions of up to
-t characters make are keys. If two equally long strings differ at up to t positions, their keys that leave these out
-are equal: t positions of each string are left out in every way.
+Keys. Two strings within t edits become equal if up to t characters of each are deleted: from the one those that an edit
+replaces or deletes, from the other those that an edit replaces or inserts. So the strings that are left after deletions
+of up to t characters are keys. For equally long strings that differ at up to t positions, a key leaves out t positions,
+and each choice of positions makes a key. The two keys that leave out the differing positions are equal.
 
 The hash of a string x is Σ (x[i] + 1) rⁱ modulo 2⁶⁴, r odd. Deleting a character divides what follows by r, which is a
 multiplication by the inverse of r, so that a hash with deletions takes a few operations on sums of prefixes.
 
-Projection. For edits characters are hashed into buckets, and a bucket's count in a string is as many ones, up to a
-largest number. An edit changes the counts of up to two buckets by one. For differing characters a position with its
-character sets one bit, so one difference changes up to two bits. Both ways hamming's distance of the bits is at most
-2t: what a largest count and shared bits hide only makes it smaller.
+Projection. For edits characters are hashed into buckets, and each bucket has as many ones as characters of the string,
+up to a largest number. An edit changes the counts of up to two buckets by one. For differing characters each position
+with its character sets one bit, so one difference changes up to two bits. In both cases the hamming distance of the
+bits is at most 2t. Counts above the largest number, and characters that share a bit, only make it smaller.
 """
 
 from collections.abc import Mapping, Set
@@ -126,7 +126,7 @@ class Strings(Items):
 
     @cached_property
     def table(self) -> Array:
-        """Return the characters of equally long strings, (n, longest): each as the smallest integer above zero."""
+        """Return the characters of equally long strings, (n, longest), as numbers from 1 on in the smallest type."""
         width = max(1, self.longest)
         kind = np.min_scalar_type(self.n_characters)
         codes = (self.codes + 1).astype(kind if kind.itemsize <= 2 else "float64")
@@ -166,7 +166,7 @@ class Strings(Items):
         return self.device.xp.where(deleted == 2, n * (n - 1) // 2, self.device.xp.where(deleted == 1, n, 1))
 
     def projection(self, limit: float) -> Projection:
-        """Return rows of bits whose near pairs hold the pairs of strings within a limit."""
+        """Return rows of bits whose near pairs include all pairs of strings within a limit."""
         n, ones = len(self), 0
         if self.metric is LEVENSHTEIN:
             mean = self.codes.size / max(1, n)
@@ -268,7 +268,7 @@ def _null_error(label: str, missing: int) -> ValueError:
 def _decoded(words: Array, device: Device) -> Array:
     """Return the code points of characters in UTF-8, int32.
 
-    The bytes of a character are one number with the first byte on top, as cuDF has them.
+    The bytes of each character come as one number, its first byte in the highest place, as cuDF stores them.
     """
     xp = device.xp
     words = words.view("uint32")

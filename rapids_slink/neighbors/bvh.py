@@ -196,8 +196,8 @@ class BoxSearch(Search):
 def _principal_axes(values: Array) -> tuple[Any, Any]:
     """Return the leading principal axes of a sample, (d, `COORDINATES`), and a cube of its coordinates.
 
-    The axes are in the values' type. The cube, float64, is as `find_box` has it. It leaves out the outermost points,
-    since with one far away all others would have a few codes.
+    The axes are in the values' type. The cube, float64, has the form of `find_box`. It leaves out the outermost points,
+    because one far point would leave only a few codes to all others.
     """
     sample = to_host(values[:: max(1, len(values) // PCA_ROWS)]).astype(np.float64)
     scale = np.abs(sample).max() or 1.0  # squares of larger numbers could overflow

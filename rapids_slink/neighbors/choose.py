@@ -68,7 +68,7 @@ def products(m: int, n: int, d: int = 0) -> float:
 
 
 def takes_less(name: str, all_pairs: float, share: float, report: Report) -> bool:
-    """Return whether a candidate takes less than the products of all pairs, of which it costs a share; report both."""
+    """Return whether a candidate's work is at most that of all pairs, `share` being their quotient; report both."""
     counts = {"work_all_pairs": int(all_pairs), f"work_{name}": int(share * all_pairs)}
     report.setdefault("neighbors", {}).update(counts)
     return share <= 1
@@ -104,7 +104,7 @@ def few_points(d: int, metric: Metric) -> int:
 
 
 def takes_all_pairs(pairs: Any, device: Device) -> Any:
-    """Return for a number of pairs, or several, whether all are weighed before a search has looked at the values."""
+    """Return whether weighing all of this number of pairs, or of each of several, takes less than a look at values."""
     cost = COSTS[device.name]
     return pairs * float(cost.weight * LEAST_FEATURES) <= cost.look
 
@@ -134,7 +134,7 @@ def is_searched_by_tree(n: int, d: int, metric: Metric, device: Device) -> bool:
 def takes_friends(n: int, d: int, metric: Metric, device: Device) -> bool:
     """Return whether friends of friends make labels in less time than the tree of n points of d features.
 
-    Surrogate distances have to decide which are near. Of more features too many points are within a distance.
+    Surrogate distances have to decide which points are near. With more features too many points are within a distance.
     """
     if metric.changes_order or min(n, d) < 2 or d > COSTS[device.name].tree_features // 2:
         return False
@@ -231,9 +231,9 @@ def ends_lists(n: int, device: Device) -> bool:
 def connects(components: int, n: int, m: int, report: Report, share: float | None = None) -> str:
     """Return how that many components of n points are connected if m rows search: by "tree", in "rounds", or "at_once".
 
-    Products of all pairs form a pair from both ends, once or in each round. They do it at once if many rows search: of
-    a well separated component nearly all do, because all their neighbours are in it. With a CPU's tree a row visits a
-    `share` of the leaves.
+    Products form each pair from both ends, once, or again in each round. They form all at once if many rows search. In
+    a well separated component nearly all rows search, because all their neighbours are in it. With a CPU's tree a row
+    visits a `share` of the leaves.
     """
     cost, a_round = COSTS["cpu"], 2 * products(m, n)
     are_many = m >= max(MIN_ROWS_PER_COMPONENT * components, MIN_ROW_SHARE * n)

@@ -388,7 +388,7 @@ class Lanes(NamedTuple):
 
 
 def stage(default: Any) -> Any:
-    """Return a function that compiled code replaces by the method of its name of a reducer's class, if there is one."""
+    """Return a function in whose place compiled code calls the reducer's method of the same name, if it has one."""
 
     @overload(default, strict=False, jit_options=INLINED)
     def choose(reducer: Any, *_: Any) -> Any:
@@ -545,7 +545,7 @@ def by_leaves(points: np.ndarray, start: np.ndarray, first: int = 0) -> Queries:
 
 @njit(nogil=True, cache=True)
 def locate(formula, points, low, high, first):
-    """Return for each column of `points` the first tree position of a leaf near it, int64."""
+    """Return for each column of `points` the first position, in the tree's order, of a leaf near it, int64."""
     at, x = np.empty(points.shape[1], np.int64), np.empty(points.shape[0])
     leaves = first.size // 2
     for p in range(points.shape[1]):

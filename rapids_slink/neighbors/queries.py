@@ -437,7 +437,7 @@ class _Halves:
         return True
 
     def _by_lists(self, begin: int, end: int) -> None:
-        """Find the nearest earlier rows of a range in lists; rows whose lists do not tell go on asking."""
+        """Find the nearest earlier rows of a range in lists; rows whose lists are too short for that keep asking."""
         xp, asking, size = self.device.xp, self._asking(begin, end), end - begin
         rows, k, everyone = self.rows[begin:end], min(LISTED, size - 1), xp.arange(size, dtype="int32")
         some = everyone if asking.size == size else self.device.asarray(asking - np.int32(begin))
@@ -454,7 +454,7 @@ class _Halves:
         )
 
     def _across(self, begin: int, middle: int, end: int) -> None:
-        """Find the nearest of the rows before the middle for each row behind it that asks."""
+        """Find the nearest of the rows before the middle for each asking row from the middle on."""
         if self.group.size:  # these are sorted: only rows of the group around the middle have others across it
             own = self.group[middle]
             begin = begin + int(np.searchsorted(self.group[begin:middle], own, side="left"))
@@ -486,7 +486,7 @@ def _read_lists(
     asking: Any, is_full: Any, rows: Any, others: Any, weight: Any, group: Any, leaders: Any, asks: Any, nearest: Any,
     least: Any,
 ) -> None:  # fmt: skip
-    """Read the earlier rows in lists, those of each row that asks in their order; note the rows that go on asking."""
+    """Read the earlier rows in the lists of the asking rows, each list in its order; note which rows keep asking."""
     e = 0
     for a in range(asking.size):
         row, goes_on, is_known = asking[a], is_full[a], False

@@ -80,7 +80,7 @@ def metric_rows(
 
 
 def rows_of_both(metric: Metric, both: tuple[Array, Array], device: Device) -> tuple[Array, Array]:
-    """Return `metric_rows` of X and of Y, `both`, where pairs are formed of a row of each."""
+    """Return `metric_rows` of X and of Y, the arrays `both`, for pairs of a row of X and a row of Y."""
     x, y = (metric_rows(metric, part, device, name=name, alone=False) for part, name in zip(both, "XY", strict=True))
     return x, y
 
@@ -310,10 +310,10 @@ ID_BYTES = 16  # bytes of a row that are kept: which rows are distinct, which of
 
 @dataclass(frozen=True)
 class Copies:
-    """Which rows are copies of earlier ones: these are searched, and their pairs counted, once.
+    """The rows that are copies of earlier ones: equal rows are searched, and their pairs counted, once.
 
-    Each row is entered into a table of open addressing by a hash of its values, and compared with what is there. So
-    equal rows come to one entry, and no others do.
+    Each row is entered into a table of open addressing by a hash of its values, and compared with the rows that are
+    there. So equal rows share an entry, and different rows do not.
     """
 
     first: Array  # (m,) int32, the first row of each distinct one, ascending

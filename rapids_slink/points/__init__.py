@@ -102,8 +102,8 @@ def as_points(
     `estimate` is the memory of the later stages, from n, d and the bytes of a value. It is checked together with the
     memory of X itself, before X is copied. The distances of the `metric` must be finite: if the values are not
     `checked`, the caller must call `check_finite`. `missing_values`, of `missing_values_of`, are replaced by NaN.
-    `codes` are those of text, categories and such integers for hamming, see `codes_of`: the rows hold codes in place of
-    these values. If it is None, this metric, and those with missing values, take text that holds numbers.
+    With `codes`, see `codes_of`, the rows hold codes in place of text, categories and such integers, for hamming.
+    Without them hamming and metrics with missing values take text only if it holds numbers.
 
     Raises InputTypeError, which is a TypeError and a ValueError, for complex or sparse input and columns that are not
     numbers; ValueError if the input is not two-dimensional or empty, or has missing or infinite values or distances
@@ -173,7 +173,7 @@ def _with_categories(X: Any) -> Any:
 
 
 def codes_of(Y: Any, metric: Metric, device: Device) -> Codes:
-    """Return codes, at first empty, with which `as_points` reads other rows and then those of Y, by column.
+    """Return codes by column, still empty, to which `as_points` adds those of other rows and then of Y.
 
     Only hamming has codes. They stand for text, categories, and integers that float64 would round. A column that holds
     such values in one of the two inputs has codes in both. The result is empty if Y has no such column.
@@ -491,7 +491,7 @@ def _warn_of_lower_triangle(condensed: Array, device: Device) -> None:
 def _broken_triangles(lower: Array, n: int, device: Device) -> float:
     """Return the share of triangles that break the triangle inequality, among a sample.
 
-    `lower` holds the rows of the lower triangle for n points. The sample has the shortest of some random sides.
+    `lower` holds the rows of the lower triangle for n points. A side of each is among the shortest of random pairs.
     """
     rng = np.random.default_rng(0)
 

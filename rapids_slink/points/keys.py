@@ -77,7 +77,7 @@ class Groups:
         return to_host(self.order)[self.starts[:-1]].astype(np.int64)
 
     def with_columns_of(self, columns: Sequence[Any]) -> Self:
-        """Return the groups with their keys as columns of Polars or Arrow have them, whose types frames may lack.
+        """Return the groups with keys in the types of Polars or Arrow, which frames of pandas or cuDF may lack.
 
         `columns` are the keys of all rows. Those of other libraries are left out.
         """
@@ -89,9 +89,9 @@ class Groups:
         return replace(self, in_tables=in_tables)
 
     def in_types_of_tables(self, frame: Any) -> Any:
-        """Return `groups_` of a model, with keys that come from tables in the types that they have there.
+        """Return `groups_` of a model, `frame`, with the types of their table for keys from Polars or Arrow.
 
-        Other columns stay as they are in `frame`.
+        Other columns stay as they are.
         """
         library = library_of(frame)
         for i, column in self.in_tables.items():

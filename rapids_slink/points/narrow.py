@@ -106,12 +106,12 @@ class ScaledRows(Stored):
 
 @dataclass(frozen=True, eq=False)
 class Scaled:
-    """Rows of int8 or uint8 and what to multiply them by, as embeddings are quantized.
+    """Rows of int8 or uint8 with the scales that multiply them, such as quantized embeddings.
 
-    Everything that takes points takes it. The rows count as their products with the scales, exactly: no product of an
-    integer of eight bits and a scale of float16, bfloat16 or float32 is rounded. The products are float64, or float32
-    if this holds them, as for scales that are powers of two. They are made on the device of the run, so a GPU is sent
-    one byte a value.
+    Every function that takes points takes it. The rows count as their products with the scales, exactly: no product of
+    an integer of eight bits and a scale of float16, bfloat16 or float32 is rounded. The products are float64, or
+    float32 if this holds them, as for scales that are powers of two. They are made on the device of the run, so a GPU
+    is sent one byte a value.
 
     Parameters
     ----------

@@ -357,7 +357,7 @@ class PreallocatedFrame:
 
     @classmethod
     def of(cls, device: Device, columns: Mapping[str, Any]) -> Self:
-        """Return the frame of these arrays of the device without NaN, a GPU's arrays copied out of the run's pool."""
+        """Return the frame of these arrays, which have no NaN. A GPU's arrays are copied out of the run's pool."""
         if not device.is_gpu:
             return cls(dict(columns), device)
         rows = max((array.size for array in columns.values()), default=0)

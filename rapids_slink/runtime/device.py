@@ -8,8 +8,8 @@ A device provides the array module and the frame module:
 A folder with kernels for both devices has modules `cpu` and `cuda`, of which `half` returns the device's. A function of
 both has the same result.
 
-Of several GPUs the current one serves a call. What is on another one is copied: a raw kernel takes any pointer, but
-cannot read what that of another GPU points at.
+Of several GPUs the current one serves a call. Arrays on another one are copied: a raw kernel takes a pointer to the
+memory of another GPU, but cannot read that memory.
 """
 
 import importlib

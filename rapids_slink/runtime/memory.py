@@ -128,8 +128,8 @@ def free_on_gpu(cuda: Any) -> int | None:
     """Return an upper bound of the bytes that the current GPU has free or that an allocator may hand out again.
 
     The whole size of rmm's pools counts as free, since nothing else is known of them. Other resources that keep memory
-    tell nothing: with one of these the bound is the GPU's whole memory. It is None where a GPU uses the host's memory.
-    `cuda` is CuPy's module.
+    do not even tell their size: with one of these the bound is the GPU's whole memory. The result is None if a GPU uses
+    the host's memory. `cuda` is CuPy's module.
     """
     free, total = cuda.runtime.memGetInfo()
     free += sys.modules["cupy"].get_default_memory_pool().free_bytes()
@@ -353,7 +353,7 @@ _current: ContextVar[Run | None] = ContextVar("run", default=None)
 
 
 def current_run() -> Run:
-    """Return the current run of this thread; outside a run one without a limit, of which nothing is kept."""
+    """Return the current run of this thread. Outside a run return a new one without a limit, which nobody keeps."""
     return _current.get() or Run()
 
 

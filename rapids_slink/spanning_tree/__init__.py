@@ -92,7 +92,7 @@ class Problem:
 
 @dataclass
 class TreeInput:
-    """The points with their search and report, which all ways share, so that nothing is found out twice."""
+    """The points with their search and report, which all ways share, so that no work is done twice."""
 
     problem: Problem
     rows: Array  # (n, d) array, as the metric's formula reads them
@@ -107,10 +107,7 @@ class TreeInput:
 
     @cached_property
     def search(self) -> Search:
-        """Return the search of the points, made when a way first asks for it.
-
-        A way that uses the search up deletes it.
-        """
+        """Return the search of the points, made when a way first reads it; a way that uses it up deletes it."""
         problem, device, metric = self.problem, self.problem.device, self.problem.metric
         with self.report.stage("neighbors", device):
             max_weight = inf if is_searched_by_tree(problem.n, problem.d, metric, device) else self.max_weight
@@ -153,8 +150,8 @@ def reported_cores(
 ) -> Array:
     """Return the core distance of each row as it is reported, (n,) float64, for a tree by mutual reachability.
 
-    None if the edges' weights tell their distances. `rows` are what the metric's formula reads of the `values`. With
-    `groups` the tree is a forest, and a row's neighbours are those of its group.
+    Return None if the distances follow from the edges' weights. `rows` are what the metric's formula reads of the
+    `values`. With `groups` the tree is a forest, and a row's neighbours are those of its group.
 
     Rows whose core distance is zero have copies, which no search need go through. The ends of an edge of weight zero
     are such rows.

@@ -414,7 +414,7 @@ def _by_products(context: ConnectContext, ends: Ends, upper: Array) -> PointPair
 
 @np.errstate(over="ignore", invalid="ignore")  # a pair is near if its value overflows, or is then no number
 def _near_points(filter_: ProductFilter, rows: np.ndarray, points: np.ndarray, upper: np.ndarray) -> Any:
-    """Return the positions of pairs of rows and points of at most the rows' surrogate distances `upper`, and of others.
+    """Return the positions of the pairs of rows and points within the rows' `upper`, and of some that are beyond it.
 
     The first of the points becomes the origin, which moves a point x by 2⁻⁵³|x| at most. With this and the roundings of
     sums of d terms, the computed square of a distance is too large by less than (d + 8) 2⁻⁵² (|x|² + |y|²): twice that

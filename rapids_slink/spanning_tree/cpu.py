@@ -45,8 +45,8 @@ def connect_copies(
 ) -> tuple[bool, bool]:
     """Write the edges of the tree of all rows, by the tree of the distinct rows; see `ways.connect_copies`.
 
-    The results are whether a row with copies has a pair that is lighter than theirs, and otherwise whether the edges
-    are in the total order: they are if all copies have one weight.
+    The first result is whether a row with copies has a pair that is lighter than the edges between its copies. If not,
+    the second is whether the edges are in the total order: they are if all copies have one weight.
     """
     m = copies.first.size
     end, start, copy = np.arange(m, dtype=np.int32), np.zeros(m + 1, np.int64), np.empty(copies.repeated, np.int32)
@@ -61,7 +61,10 @@ def connect_copies(
 
 @njit(nogil=True, cache=True)
 def _has_lighter(src, dst, weight, own, count, end):
-    """Return whether an edge is lighter than an end's copies; lower each row's `end` to the least at their weight."""
+    """Return whether an edge of the tree is lighter than the edges between copies of one of its ends.
+
+    If not, `end` becomes, for each distinct row r, the least of r and the rows joined to it by an edge of that weight.
+    """
     for e in range(src.size):
         a, b, w = src[e], dst[e], weight[e]
         if (count[a] > 1 and w < own[a]) or (count[b] > 1 and w < own[b]):
@@ -73,7 +76,7 @@ def _has_lighter(src, dst, weight, own, count, end):
 
 @njit(nogil=True, cache=True)
 def _sort_copies(first, number, count, end, start, copy):
-    """Write the copies in the order of the codes of their edges, each to the first row of its `end`."""
+    """Write the copies in the order of the codes of their edges, which lead to the first row equal to their `end`."""
     for r in range(first.size):
         start[end[r] + 1] += count[r] - 1
     for r in range(first.size):
@@ -404,10 +407,10 @@ def trees_of_groups(
 ) -> int:  # fmt: skip
     """Write the tree of each of m groups; return the number of a group with a pair of `OVERFLOW`, or -1.
 
-    It is -1 unless rows may miss values. `rows`, (n, d), are as the metric's formula reads them, and `order` has them
-    by group, (n,) int32. `first` and `size`, (m,) int64 on the host, say where the rows of each group are, at least
-    two. A core distance reaches `min_samples` other rows, or in a group that has fewer, all of them. `edges` are src,
-    dst and weight, size - 1 for each group in turn, which come in any order.
+    The result is -1 unless rows may miss values. `rows`, (n, d), are as the metric's formula reads them, and `order`
+    has them by group, (n,) int32. `first` and `size`, (m,) int64 on the host, say where the rows of each group are, at
+    least two. A core distance reaches `min_samples` other rows, or in a group that has fewer, all of them. `edges` are
+    src, dst and weight, size - 1 for each group in turn, which come in any order.
     """
     rows, begin = read_only(rows), np.concatenate([[0], np.cumsum(size - 1)])
     stored, (src, dst, weight) = is_stored(metric, min_samples, rows.dtype.kind == "u"), edges
@@ -437,10 +440,7 @@ def chunks_of_groups(sizes: np.ndarray) -> list[slice]:
 
 @njit(nogil=True, cache=True)
 def _trees_of_rows(formula, rows, order, first, size, begin, src, dst, weight):
-    """Write the trees of some groups without storing distances.
-
-    A group's features are copied, a column for each row.
-    """
+    """Write the trees of some groups without storing distances, from copies with a column for each row."""
     d, largest = rows.shape[1], 0
     for g in range(size.size):
         largest = max(largest, size[g])

@@ -321,9 +321,9 @@ def facing_limits(ends: Ends, upper: Array, separations: Separations, radius_ter
 
 
 def list_facing(product: Array, number: Array, points: Array, limits: Array, keys: Array, count: Array) -> None:
-    """Append those of some points whose products with the components' centroids reach the limits to the uint64 `keys`.
+    """Append to the uint64 `keys` those points whose products with the components' centroids reach the limits.
 
-    `count`, (1,) uint64, goes on where there is no room.
+    `count`, (1,) uint64, becomes the number of such points; it is above the size of `keys` if they do not fit.
     """
     check_arrays("int32", points, size=number.size)
     _launch_products("list_facing", product, number, number, points, limits, keys.size, keys, count)

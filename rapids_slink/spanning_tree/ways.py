@@ -618,18 +618,18 @@ def _sources(problem: Problem) -> Iterator[Ahead]:
 
 
 def _sources_of_copies(metric: Metric, rows: Array) -> tuple[Ahead, ...]:
-    """Return the sources that connect copies of rows to the tree of the distinct ones, beside that tree's own."""
+    """Return the sources that connect copies of rows to the tree of the distinct rows, without those that make it."""
     formula = metric.bit_options if rows.dtype == "uint64" else metric.cuda_options
     return ("neighbors/exact/pair_distances.cu", value_option(rows.dtype), *formula), ("spanning_tree/copies.cu",)
 
 
 def _sources_of_dendrogram(n: int) -> tuple[Ahead, ...]:
-    """Return what sorts the edges of a tree and makes its dendrogram; the host makes that of few."""
+    """Return the sources that sort the edges of a tree and make its dendrogram; few leaves leave that to the host."""
     return (("ordering.cu",),) if n <= FEW_LEAVES else (("ordering.cu",), ("dendrogram/dendrogram.cu",))
 
 
 def _sources_of_fused_lists(problem: Problem, value: str, formula: tuple[str, ...]) -> Iterator[Ahead]:
-    """Yield what makes lists by the fused filter, in fp16 and then in int8, connects clusters, and makes tiles."""
+    """Yield the sources that make lists by the fused filter, fp16 and then int8, connect clusters, and make tiles."""
     from rapids_slink.neighbors.filter.fused import MIXED, TRIED_STEPS, source_of
     from rapids_slink.neighbors.filter.fused.filter import survivor_capacity
 

@@ -227,10 +227,10 @@ def gather_min(bound: Array, least: Array, group: Array) -> None:
 
 
 def drop_above_bound(ids: Array, weights: Array, upper: Array) -> None:
-    """Empty the entries above the bound that a task of minima per exclusion id reached.
+    """Empty the entries above the bounds that a task of minima per exclusion id has reached.
 
-    A row may have listed a point before another row of its id lowered the bound; that point is not known to be the
-    row's nearest.
+    A row may have listed a point before another row of its id lowered the bound. From then on points above the bound
+    were skipped, so the listed one need not be the row's nearest.
     """
     above = weights > upper[:, None]
     np.copyto(ids, -1, where=above)
@@ -361,7 +361,7 @@ def take_rows(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
 def _number_rows(values, bits, has_signs, factors, shift, max_distinct, table, first, number, count):
     """Write what `equal_rows` returns, by a table of -1 with 2^(64 - shift) entries; return m, or -1 for None.
 
-    A row's slot is by its hash, as in `hash_rows`, or behind that.
+    A row's slot is the one that its hash gives, as in `hash_rows`, or the next free one.
     """
     m, last, negative_zero = 0, table.size - 1, np.uint64(has_signs) << np.uint64(8 * bits.itemsize - 1)
     for i in range(number.size):
@@ -397,7 +397,7 @@ def _number_rows(values, bits, has_signs, factors, shift, max_distinct, table, f
 def _put_norms(rows):
     """Write each row's norm behind its features.
 
-    Squares are summed as a dot product is: even and odd features apart, and the last of an odd number at the end.
+    Squares are summed as in a dot product: even and odd features separately, and the last of an odd number at the end.
     """
     d = rows.shape[1] - 1
     for i in range(rows.shape[0]):

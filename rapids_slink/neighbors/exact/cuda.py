@@ -253,7 +253,7 @@ def wrapped(values: Array, periods: np.ndarray) -> Array:
 
 
 def words_of(values: Array) -> Array:
-    """Return rows of zeros and ones as words, whose features have another order than in `exact.cpu.words_of`."""
+    """Return rows of zeros and ones as words, with the features in another order than `exact.cpu.words_of` has."""
     values = values.view(cp.uint8) if values.dtype == bool else values
     n, d = values.shape
     words = cp.empty((n, word_count(d)), cp.uint64)
@@ -262,7 +262,7 @@ def words_of(values: Array) -> Array:
 
 
 def hash_rows(values: Array, rows: Array) -> Array:
-    """Return a hash of each of some rows; equal rows have the same, which is not that of `exact.cpu`."""
+    """Return a hash of each of some rows, the same for equal rows; `exact.cpu.hash_rows` returns other hashes."""
     m, hashes, options = rows.size, cp.empty(rows.size, cp.uint64), (value_option(values.dtype),)
     launch(ROWS, "hash_rows", m * WARP, values, values.shape[1], rows, m, hashes, options=options)
     return hashes

@@ -117,7 +117,7 @@ def _put_squares(x, i, y, j, begin, width, squares, p):
 
 
 def call_of(kernel: Any, typing_context: Any, *arguments: Any) -> Any:
-    """Return what an intrinsic returns that stands for a kernel, chosen by the types of its arguments."""
+    """Return the result of a Numba intrinsic that calls a kernel, which the types of the arguments choose."""
     function = typeof(kernel)
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
@@ -130,10 +130,10 @@ def call_of(kernel: Any, typing_context: Any, *arguments: Any) -> Any:
 def add_features(
     typing_context: Any, formula: Any, x: Any, columns: Any, sums: Any, i: Any, lanes: Any, span: Any
 ) -> Any:
-    """Add features of row i of `x` and of the columns from lanes[0] to lanes[1] to the sums of the row and the lanes.
+    """Add some features' terms to the sums of pairs: row i of `x` with each point of the columns lanes[0] to lanes[1].
 
-    They are the features from span[0] on, as many as `x` holds, of span[1] features in all. After the last feature the
-    first of the two sums is the distance. The type of the formula chooses the kernel.
+    The features are those from span[0] on, as many as `x` holds, of span[1] features in all. After the last feature the
+    first of a pair's two sums is its distance. The type of the formula chooses the kernel.
     """
     kernels = {Products: _add_products, Powers: _add_to_powers, Present: _add_present}
     kernel = _add_squared if formula is types.none else kernels.get(formula.instance_class, _add_sums)
@@ -543,7 +543,7 @@ def weigh_spatial(formula, x, rows, y, points, tile):
 
 
 def _of_boxes(gap_of: Callable[..., float]) -> Any:
-    """Return a function that bounds the surrogate distances of the points of two boxes by a bound of each feature."""
+    """Return a function that makes bounds of features into a bound of the surrogate distances between two boxes."""
     gap_of = njit(nogil=True, forceinline=True)(gap_of)
 
     @njit(nogil=True, forceinline=True)
@@ -562,7 +562,7 @@ def _of_boxes(gap_of: Callable[..., float]) -> Any:
 
 @_of_boxes
 def box_to_box_in_space(below, above, period):
-    """Return the least difference of two boxes in a feature: for the lower bound of `kdtree.box_to_box`, in a space."""
+    """Return the least difference of two boxes in a feature of a space, as `kdtree.box_to_box` needs it."""
     return least_gap(below, above, period)
 
 

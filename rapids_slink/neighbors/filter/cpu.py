@@ -176,7 +176,7 @@ class ProjectedFilter(BlasFilter):
 
 
 def _part(side: Any, at: slice) -> Any:
-    """Return some points of a block, with their radii and candidates."""
+    """Return a part of a block's points, with their radii and candidates."""
     points, radius, candidates = side
     return points.take(at), radius[at], Candidates(candidates.ids[at], candidates.count[at])
 

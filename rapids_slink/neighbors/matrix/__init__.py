@@ -127,10 +127,7 @@ def _lines_of_ranks(parts: list[Array], d: int, metric: Metric) -> list[Array]:
 
 
 def _ranks(columns: Array) -> tuple[Array, int]:
-    """Return the ranks of each row's values among its distinct ones, float64, and the largest rank.
-
-    The rank of NaN is NaN.
-    """
+    """Return the ranks of each row's values among its distinct ones, float64, NaN for NaN, and the largest rank."""
     columns = cp.ascontiguousarray(columns)
     order = columns.argsort(axis=1)  # NaN last
     ascending = cp.take_along_axis(columns, order, axis=1)

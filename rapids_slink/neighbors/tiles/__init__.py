@@ -284,8 +284,8 @@ class TileSearch(ListSearch):
     def settle(self, task: SearchTask, reached: SearchState, index: Array = None) -> tuple[int, int, int]:
         """Fill the lists of a task's rows: see `ListSearch.settle`.
 
-        If there is an `index`, only these rows of the task are searched for, which have overflowed. The first search
-        bounds the rows by near points alone before it tests all tiles.
+        If there is an `index`, only these rows of the task, which have overflowed, are searched. The first search
+        bounds the rows by near points before it tests all tiles.
         """
         m, unproven, redone, room = task.rows.size, task.rows.size, -1, ROOM + 12 * task.k
         if task.k > self.exact_kernels.MAX_LIST:  # such lists are too long to be kept beside candidates
@@ -376,10 +376,7 @@ class TileSearch(ListSearch):
         return chunks
 
     def _buffer(self, name: str, shape: tuple[int, ...], dtype: str) -> Array:
-        """Return an array in the memory of the last one of this name.
-
-        Finding other memory of that size would take long.
-        """
+        """Return an array in the memory of the last one of this name; to find other memory would take long."""
         size = prod(shape)
         if name not in self._buffers or self._buffers[name].size < size:
             self._buffers.pop(name, None)  # its memory serves the next one

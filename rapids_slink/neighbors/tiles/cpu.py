@@ -79,9 +79,9 @@ def places_of_points(
 ) -> tuple[Array, Array, float, float]:
     """Return the places of (n, d) points on the `axes`, (m, d), and their errors: see `order.Axes`.
 
-    These are what the coordinates and the rest may be off by, (n, 2). The third result is how far a place is from the
-    origin at most, and the fourth is the largest error. A point whose squared length overflows has its place at the
-    origin, with an infinite error.
+    The errors, (n, 2), bound how far the coordinates and the length of the rest may be off. The third result is the
+    largest distance of a place from the origin, and the fourth is the largest error. A point whose squared length
+    overflows has its place at the origin, with an infinite error.
     """
     (n, d), m = points.shape, len(axes)
     places, errors, farthest = np.empty((n, m + 1)), np.empty((n, 2)), 0.0
@@ -357,10 +357,7 @@ def bound_rows(exact: ExactPoints, _points: Array, _unit: float, *more: Any) -> 
 
 
 def centred(points: Array, rows: Array, origin: Array) -> tuple[Array, Array]:
-    """Return points in slots counted from the origin, (s, d) float64, and the squares of their lengths.
-
-    Empty slots have zeros.
-    """
+    """Return points in slots from the origin, (s, d) float64, 0 in empty slots, and the squares of their lengths."""
     w = points[rows] - origin
     w[rows < 0] = 0
     return w, np.einsum("ij,ij->i", w, w)

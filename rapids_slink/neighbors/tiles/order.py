@@ -184,8 +184,8 @@ class Axes:
     def places(self, points: Array) -> tuple[Array, Array, float, float]:
         """Return the places of (n, d) points, (n, m + 1) float64, and their errors.
 
-        These are how far coordinates and the rest may be off, (n, 2). The third result is how far a place is from the
-        origin at most, and the fourth is the largest error.
+        The errors, (n, 2), bound how far the coordinates and the length of the rest may be off. The third result is the
+        largest distance of a place from the origin, and the fourth is the largest error.
         """
         return kernels(self.device).places_of_points(points, self.centre, self.unit, self.axes, self.departure)
 
@@ -292,7 +292,7 @@ def _widest_axis(sample, rows):
 def _stable_order(values):
     """Return the order of float32 values, ascending; of equal values the first comes first.
 
-    The lower half of a value's key is its number: Numba may compile its own stable sort for five seconds.
+    The lower half of a value's key is its number, because Numba may take five seconds to compile its own stable sort.
     """
     key = keys_of_floats(values.view(np.uint32))
     for i in range(key.size):

@@ -185,7 +185,7 @@ def counts_within(weight: Array, limits: np.ndarray, device: Device, pairs: Arra
 
 
 class CopyCounts(PairSearch):
-    """A count of the pairs of all rows, of which few are distinct, by the pairs of these."""
+    """A count of the pairs of all rows, made from the pairs of the few distinct rows."""
 
     def __init__(self, copies: Copies, rows: Array, limit: float, metric: Metric, device: Device) -> None:
         exact, first = kernels(device), copies.first
@@ -228,8 +228,8 @@ def prepare_pairs(
 def in_tiles(values: Array, queries: Array, limit: float, metric: Metric, device: Device) -> "TilePairs | None":
     """Return the search for the pairs of structured points; None unless lists within the limit serve them.
 
-    A sample of rows shows beforehand whether few lists are full: where most rows have many points within the bound,
-    other searches list no points.
+    A sample of rows shows beforehand whether few lists are full. If most rows have many points within the bound, other
+    searches serve, which make no lists.
     """
     n, wanted = len(values), forced().pairs
     if values.dtype.kind != "f" or not -np.inf < limit < np.inf or wanted not in (None, "tiles"):

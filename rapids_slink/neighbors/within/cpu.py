@@ -300,7 +300,7 @@ def _count_by_row(row, count, first, ends):
 
 @njit(nogil=True, cache=True)
 def _put_pairs(row, point, weight, first, at, src, dst, out_weight):
-    """Put pairs where their rows' pairs begin, in the order that they have."""
+    """Write pairs in their order, those of each row from the position on where the row's pairs begin."""
     for i in range(row.size):
         position = at[row[i] - first]
         at[row[i] - first] += 1
@@ -503,7 +503,7 @@ class Count(NamedTuple):
     takes_boxes: bool
 
     def visits(self, formula, tree, node, gap, m, shared_group, wraps, lanes):
-        """Count a box as a whole, or return True."""
+        """Count a box as a whole if that is possible; otherwise return True, and the walk visits it."""
         limits, counts = self.limits, self.counts
         if self.takes_boxes:
             farthest = _farthest(formula, lanes.low, lanes.high, tree.low, tree.high, node)

@@ -225,7 +225,7 @@ class ImagePairs(PairSearch):
         yield from ((everyone, 0, *pairs) for pairs in self._of_far(rows))
 
     def _arranged(self, rows: slice) -> "ImagePairs":
-        """Return a copy with the rows and then the other points in blocks, each by what the test depends on.
+        """Return a copy with the rows and then the other points in blocks, each sorted by what the test reads of it.
 
         The copies of the search and of its filter are gone with the run.
         """

@@ -185,7 +185,7 @@ def _is_of(package: str, graph: Any) -> bool:
 
 
 def _rows_of_table(table: Any, tree: Any) -> Any:
-    """Return the rows of a Polars or Arrow table that are in a tree, in its types, and the tree's further columns."""
+    """Return the rows of a Polars or Arrow table that are in a tree, with any further columns of the tree."""
     rows, library = take_rows(table.select(COLUMNS), tree.index.to_numpy()), library_of(table)
     more = {name: OutputKind(True, False, library).series(tree[name], name=name) for name in tree.columns.drop(COLUMNS)}
     if library == "polars":

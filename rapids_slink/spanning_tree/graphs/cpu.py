@@ -86,10 +86,7 @@ def _key(bits, kind, top, invert):
 
 @njit(cache=True, inline="always")
 def _offer(best, component, keys, i):
-    """Offer edge i to a component.
-
-    Rows ascend along the worklist, so the first of equal keys wins.
-    """
+    """Offer edge i to a component; rows ascend along the worklist, so the first of equal keys wins."""
     if best[component] < 0 or keys[i] < keys[best[component]]:
         best[component] = i
 

@@ -102,10 +102,7 @@ class ImageFilter(TileFilter):
         return True
 
     def is_coarse(self, survivors: Survivors, room: int, share: float) -> bool:
-        """Return whether more than a share of the rows has more survivors than `room`.
-
-        If so, a finer filter takes less time.
-        """
+        """Return whether so many rows have more survivors than `room` that a finer filter takes less time."""
         return False
 
     def image(self) -> QuantizedPoints:
@@ -227,8 +224,8 @@ class ImageFilter(TileFilter):
 
         `items` are those of `FusedFilter.component_pairs`, all of component pair 0. The result is the pairs, (3, pairs)
         int32, and the number of those surely within the first limit, or None if there are more than `capacity` pairs to
-        weigh. A pair comes once. Pairs of a point with itself or its fillers do not come; `filled_block` is the block
-        of rows that is filled up.
+        weigh. A pair comes once, and no pair has a point twice; `filled_block` is the block of rows that repeats points
+        to be full.
         """
         low, high = limits
         radii, thresholds = self._terms_within(low, high, filled_block)
@@ -510,10 +507,7 @@ class CountFilter(ImageFilter):
         return tiles_in_strides(sorted_keys(self._ones), len(self.points))
 
     def order_by_bound(self, bound: Array, first: int = 0) -> tuple[Array, Array]:
-        """Return an order by the number of ones, then by the bound; no point is far.
-
-        See `FusedFilter.order_by_bound`.
-        """
+        """Return an order by the number of ones, then by the bound, without far points: see `FusedFilter`."""
         key = bound.astype(cp.float32)
         key = self._ones[first : first + key.size] + key / (1 + cp.where(cp.isfinite(key), key, 0).max())
         return tiles_in_strides(sorted_keys(key), key.size), cp.empty(0, cp.int32)
