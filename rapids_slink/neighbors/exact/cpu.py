@@ -44,7 +44,6 @@ from rapids_slink.neighbors.exact.formulas import (
     copy_features,
     hiercc,
     new_tile,
-    weigh_spatial,
     weigh_squared,
     weigh_values,
 )
@@ -609,9 +608,7 @@ def weigh(typing_context: Any, formula: Any, x: Any, rows: Any, y: Any, points: 
     the kernels would take as long to compile as they do.
     """
     kernel, dtype = weigh_values, x.dtype
-    if isinstance(formula, types.NamedUniTuple):
-        kernel = weigh_spatial
-    elif isinstance(dtype, types.Integer):
+    if isinstance(dtype, types.Integer):
         kernel = weigh_words if x.dtype.bitwidth == 64 else weigh_codes
     return call_of(kernel, typing_context, formula, x, rows, y, points, tile)
 
