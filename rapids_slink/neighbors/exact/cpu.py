@@ -56,6 +56,7 @@ from rapids_slink.runtime.threads import Progress, for_each_chunk, shares, with_
 #: Entries of a table that a row is compared with, and a factor whose product's upper bits depend on all bits.
 MOST_PROBES, GOLDEN = 1024, np.uint64(0x9E3779B97F4A7C15)
 
+RERANKED = 2**10  # rows at a time
 MAX_LIST = 2048  # an entry is inserted where it belongs; longer lists are sorted
 TILE_BYTES = sum(part.nbytes for part in new_tile())  # what a thread takes to compute distances
 NO_CORE = np.empty(0)
@@ -93,10 +94,15 @@ def rerank(
     `core` is that of a `SearchTask`. Bounds and lists may be those of more rows, in which `positions` are the queries'.
     """
     positions = np.arange(rows.size, dtype=np.int32) if positions is None else positions
-    _rerank(
-        exact.metric.cpu_formula, read_only(exact.queries), read_only(exact.points), rows, positions, candidates.ids,
-        candidates.count, NO_CORE if core is None else core, upper, top.ids, top.weights, top.overflowed, new_tile(1),
-    )  # fmt: skip
+    formula, queries, points = exact.metric.cpu_formula, read_only(exact.queries), read_only(exact.points)
+
+    def insert_some(some: slice) -> None:
+        _rerank(
+            formula, queries, points, rows[some], positions[some], candidates.ids[some], candidates.count[some],
+            NO_CORE if core is None else core, upper, top.ids, top.weights, top.overflowed, new_tile(1),
+        )  # fmt: skip
+
+    for_each_chunk(CPU, insert_some, row_blocks(rows.size, 1, RERANKED))
 
 
 def scan(exact: ExactPoints, rows: Array, groups: Groups, upper: Array, k: int, core: Array = None) -> TopLists:
