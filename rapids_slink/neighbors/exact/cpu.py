@@ -96,13 +96,13 @@ def rerank(
     positions = np.arange(rows.size, dtype=np.int32) if positions is None else positions
     formula, queries, points = exact.metric.cpu_formula, read_only(exact.queries), read_only(exact.points)
 
-    def insert_some(some: slice) -> None:
+    def insert_chunk(some: slice) -> None:
         _rerank(
             formula, queries, points, rows[some], positions[some], candidates.ids[some], candidates.count[some],
             NO_CORE if core is None else core, upper, top.ids, top.weights, top.overflowed, new_tile(1),
         )  # fmt: skip
 
-    for_each_chunk(CPU, insert_some, row_blocks(rows.size, 1, RERANKED))
+    for_each_chunk(CPU, insert_chunk, row_blocks(rows.size, 1, RERANKED))
 
 
 def scan(exact: ExactPoints, rows: Array, groups: Groups, upper: Array, k: int, core: Array = None) -> TopLists:
@@ -195,11 +195,6 @@ def components(ids):
     for v in range(len(ids)):
         label[v] = label[label[v]]
     return label
-
-
-def are_full(ids: np.ndarray) -> bool:
-    """Return whether all lists, (n, k) ids, are full: none ends with an id below zero."""
-    return bool((ids[:, -1] >= 0).all())
 
 
 def flatnonzero(flags: np.ndarray) -> np.ndarray:
