@@ -59,7 +59,7 @@ def lost_by_sums(n_features: int, fine: bool) -> float:
 
 
 def centred_sample(points: Array, size: int) -> tuple[Array, Array, float]:
-    """Return a sample of (n, d) points minus a centre, times a unit, (size, d) float64; the centre, (d,); the unit.
+    """Return a sample of (n, d) points minus a centre, (size, d) float64; the centre, (d,); its unit: see `unit_of`.
 
     The centre is the median of each feature, by some of the sample. Far points draw a mean so far from all others that
     these round to one place.
@@ -69,9 +69,7 @@ def centred_sample(points: Array, size: int) -> tuple[Array, Array, float]:
     some = min(size, MEDIAN_SAMPLE)
     centre = np.sort(sample[:: size // some][:some], axis=0)[some // 2]
     sample -= centre
-    unit = unit_of(float(abs(sample).max()))
-    sample *= unit  # squares of larger numbers could overflow
-    return sample, centre, unit
+    return sample, centre, unit_of(float(abs(sample).max()))
 
 
 def places_of_points(
@@ -423,8 +421,9 @@ def centres_of_cells(points: Array, slots: Any, first_tile: Array, origin: Array
 
 def squares_between(centres: Array) -> tuple[Array, Array]:
     """Return the squares of the centres' lengths, (cells,), and of the distances of all pairs, (cells, cells)."""
-    squares = (centres * centres).sum(axis=1)
-    return squares, squares[:, None] + squares - 2 * (centres @ centres.T)
+    products = centres @ centres.T
+    squares = products.diagonal().copy()
+    return squares, squares[:, None] + squares - 2 * products
 
 
 def largest_differences(points: Array, slots: Any, origin: Array, centres: Array) -> Array:
