@@ -59,7 +59,7 @@ from rapids_slink.points import as_points
 from rapids_slink.points.check import as_integer
 from rapids_slink.points.output import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.report import Report
-from rapids_slink.runtime.device import Array, Device
+from rapids_slink.runtime.device import Array, Device, all_true
 from rapids_slink.runtime.memory import SEARCH_BYTES, MemoryEstimate, free_bytes
 
 #: Bytes of an edge in a frame.
@@ -101,7 +101,7 @@ def neighbor_lists(
         task = SearchTask(rows, min(k, n - 1), rows, rows, upper, bounds_by_lists=bounds_by_lists)
         return _within(search.find(task), rows, device)
     nearest = search.find(SearchTask(rows, min(k, n - 1), rows, rows, part_lists=part_lists))
-    if n > 1 and not exact_kernels(device).are_full(nearest.ids):
+    if n > 1 and not all_true(nearest.ids[:, -1] >= 0):
         raise RuntimeError("a search has not found all neighbours: please report this")
     lists = NeighborLists(nearest.ids, nearest.weights)
     by_distance = core is None and min_samples == 1

@@ -258,13 +258,6 @@ def test_what_lists_by_reachability_begin_with(engine, kernels):
     assert to_host(kernels.unbounded(engine.asarray(np.array([3.0, np.inf, -1, 3, 0])))).tolist() == [1]
 
 
-def test_whether_lists_are_full(engine, kernels):
-    ids = np.arange(600, dtype=np.int32).reshape(300, 2)
-    assert kernels.are_full(engine.asarray(ids))
-    ids[217, 1] = -1
-    assert not kernels.are_full(engine.asarray(ids))
-
-
 @pytest.mark.parametrize("n", [0, 1, 100])
 def test_norms_and_unit_rows(n, engine, kernels):
     rows = np.random.default_rng(0).uniform(1, 2, (n, 4))

@@ -82,7 +82,7 @@ CASES = ["codes", "one", "two", "257", "65536", "65537", "reals", "zeros of eith
 def search_of(X, kind, queries=None):
     from rapids_slink.neighbors.matrix import MatrixSearch
 
-    return MatrixSearch(rows_of(X, kind), None, Report(), queries, metric=KINDS[kind])
+    return MatrixSearch(rows_of(X, kind), cuda(), Report(), queries, metric=KINDS[kind])
 
 
 def assert_nearest(search, task, distances):

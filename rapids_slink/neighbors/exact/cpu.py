@@ -44,7 +44,6 @@ from rapids_slink.neighbors.exact.formulas import (
     copy_features,
     hiercc,
     new_tile,
-    weigh_spatial,
     weigh_squared,
     weigh_values,
 )
@@ -57,6 +56,7 @@ from rapids_slink.runtime.threads import Progress, for_each_chunk, shares, with_
 #: Entries of a table that a row is compared with, and a factor whose product's upper bits depend on all bits.
 MOST_PROBES, GOLDEN = 1024, np.uint64(0x9E3779B97F4A7C15)
 
+RERANKED = 2**10  # rows at a time
 MAX_LIST = 2048  # an entry is inserted where it belongs; longer lists are sorted
 TILE_BYTES = sum(part.nbytes for part in new_tile())  # what a thread takes to compute distances
 NO_CORE = np.empty(0)
@@ -94,10 +94,15 @@ def rerank(
     `core` is that of a `SearchTask`. Bounds and lists may be those of more rows, in which `positions` are the queries'.
     """
     positions = np.arange(rows.size, dtype=np.int32) if positions is None else positions
-    _rerank(
-        exact.metric.cpu_formula, read_only(exact.queries), read_only(exact.points), rows, positions, candidates.ids,
-        candidates.count, NO_CORE if core is None else core, upper, top.ids, top.weights, top.overflowed, new_tile(1),
-    )  # fmt: skip
+    formula, queries, points = exact.metric.cpu_formula, read_only(exact.queries), read_only(exact.points)
+
+    def insert_chunk(some: slice) -> None:
+        _rerank(
+            formula, queries, points, rows[some], positions[some], candidates.ids[some], candidates.count[some],
+            NO_CORE if core is None else core, upper, top.ids, top.weights, top.overflowed, new_tile(1),
+        )  # fmt: skip
+
+    for_each_chunk(CPU, insert_chunk, row_blocks(rows.size, 1, RERANKED))
 
 
 def scan(exact: ExactPoints, rows: Array, groups: Groups, upper: Array, k: int, core: Array = None) -> TopLists:
@@ -193,11 +198,6 @@ def components(ids):
 
 
 flatnonzero = np.flatnonzero
-
-
-def are_full(ids: np.ndarray) -> bool:
-    """Return whether all lists, (n, k) ids, are full: none ends with an id below zero."""
-    return bool((ids[:, -1] >= 0).all())
 
 
 def unbounded(bound: np.ndarray) -> np.ndarray:
@@ -607,9 +607,7 @@ def weigh(typing_context: Any, formula: Any, x: Any, rows: Any, y: Any, points: 
     the kernels would take as long to compile as they do.
     """
     kernel, dtype = weigh_values, x.dtype
-    if isinstance(formula, types.NamedUniTuple):
-        kernel = weigh_spatial
-    elif isinstance(dtype, types.Integer):
+    if isinstance(dtype, types.Integer):
         kernel = weigh_words if x.dtype.bitwidth == 64 else weigh_codes
     return call_of(kernel, typing_context, formula, x, rows, y, points, tile)
 

@@ -152,28 +152,20 @@ def sort_by_reachability(ids: Array, weights: Array, core: Array) -> None:
     launch(REACHABILITY, "sort_by_reachability", n, n, k, core, ids, weights)
 
 
-def are_full(ids: Array) -> bool:
-    """Return whether all lists, (n, k) ids, are full; see `exact.cpu.are_full`."""
-    (n, k), missing = ids.shape, cp.zeros(1, cp.int32)
-    launch(LISTS, "find_short_lists", n, n, k, ids, missing)
-    return not int(missing[0])
-
-
-def flatnonzero(flags: Array) -> Array:
-    """Return the indices of the flags that are set, int32, in no order.
+def flatnonzero(flags: Array, bound: Array = None) -> Array:
+    """Return the indices of the flags that are set or, if there are none, of the infinite bounds: int32, in no order.
 
     This costs the host a fourth of what CuPy's `flatnonzero` does.
     """
-    position, count = cp.empty(flags.size, cp.int32), cp.zeros(1, cp.int32)
-    launch(LISTS, "list_set", flags.size, flags.size, flags, position, count)
+    n = (flags if bound is None else bound).size
+    position, count = cp.empty(n, cp.int32), cp.zeros(1, cp.int32)
+    launch(LISTS, "list_set", n, n, flags, bound, position, count)
     return position[: int(count[0])]
 
 
 def unbounded(bound: Array) -> Array:
     """Return the indices of the bounds that are infinite, in no order; see `exact.cpu.unbounded`."""
-    position, count = cp.empty(bound.size, cp.int32), cp.zeros(1, cp.int32)
-    launch(LISTS, "list_unbounded", bound.size, bound.size, bound, position, count)
-    return position[: int(count[0])]
+    return flatnonzero(None, bound)
 
 
 def put_lists(into: Any, rows: Array, bound: Array, top: TopLists) -> None:

@@ -19,6 +19,7 @@ from numba.extending import intrinsic
 
 from rapids_slink.metrics import FORMULAS, OVERFLOW, Powers, Present, Products
 from rapids_slink.runtime.compiling import njit
+from rapids_slink.settings import SpatialFormula
 
 (
     _, MANHATTAN, CHEBYSHEV, MINKOWSKI, CANBERRA, BRAYCURTIS, HAMMING, JACCARD, CONTAINMENT, COSINE,
@@ -135,7 +136,7 @@ def add_features(
     The features are those from span[0] on, as many as `x` holds, of span[1] features in all. After the last feature the
     first of a pair's two sums is its distance. The type of the formula chooses the kernel.
     """
-    kernels = {Products: _add_products, Powers: _add_to_powers, Present: _add_present}
+    kernels = {Products: _add_products, Powers: _add_to_powers, Present: _add_present, SpatialFormula: _add_in_space}
     kernel = _add_squared if formula is types.none else kernels.get(formula.instance_class, _add_sums)
     return call_of(kernel, typing_context, formula, x, columns, sums, i, lanes, span)
 
@@ -153,12 +154,8 @@ def _begin(x, sums, i, lanes, span):
 
 @_kernel
 def _add_squared(formula, x, columns, sums, i, lanes, span):
-    (total, _), (a, b), (begin, d) = sums, lanes, span
-    if begin == 0:
-        for j in range(np.uint64(a), np.uint64(b)):
-            total[i, j] = 0.0
-    width = min(x.shape[1], d - begin)
-    _add_squares(x, columns, total, i, lanes, width + -width % PASS, 2.0)
+    width, _ = _begin(x, sums, i, lanes, span)
+    _add_squares(x, columns, sums[0], i, lanes, width + -width % PASS, 2.0)
 
 
 @_kernel
@@ -513,33 +510,23 @@ def group_distance(kind, total):
     return total if (kind == MANHATTAN) | (kind == CHEBYSHEV) else math.sqrt(total)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
-def weigh_spatial(formula, x, rows, y, points, tile):
-    """Compute a tile of surrogate distances, as `cpu.weigh` does, for rows in a `SpatialFormula`'s space.
-
-    The space is a box that repeats, or has groups of columns with scales.
-    """
+@_kernel
+def _add_in_space(formula, x, columns, sums, i, lanes, span):
+    """Add features of a `SpatialFormula`'s space: a box that repeats, or groups of columns with scales."""
     kind, periods, scales = formula.kind, formula.periods, formula.scales
-    d, is_scaled = x.shape[1], scales != 0
-    lanes = np.uint64(-(-points.size // LANES) * LANES)
-    mine, columns, total = tile.rows, tile.columns, tile.total
-    group = tile.other if is_scaled else total
-    for begin in range(0, d, FEATURES):
-        width = min(FEATURES, d - begin)
-        copy_features(x, rows, begin, width, mine)
-        copy_features(y, points, begin, width, columns.T)
-        for i in range(rows.size):
-            if begin == 0:
-                total[i, :lanes], group[i, :lanes] = 0.0, 0.0
-            for f in range(np.uint64(width)):
-                own, period = mine[i, f], number_at(periods, begin + f)
-                for j in range(lanes):
-                    group[i, j] = add_to_group(kind, group[i, j], nearest_gap(own, columns[f, j], period))
-                if is_scaled and number_at(scales, begin + f) > 0:
-                    scale = number_at(scales, begin + f)
-                    for j in range(lanes):
-                        total[i, j] = max(total[i, j], group_distance(kind, group[i, j]) / scale)
-                        group[i, j] = 0.0
+    (total, other), (a, b), (begin, _) = sums, lanes, span
+    width, _ = _begin(x, sums, i, lanes, span)
+    is_scaled, a, b = scales != 0, np.uint64(a), np.uint64(b)
+    group = other if is_scaled else total
+    for f in range(np.uint64(width)):
+        own, period = x[i, f], number_at(periods, begin + f)
+        for j in range(a, b):
+            group[i, j] = add_to_group(kind, group[i, j], nearest_gap(own, columns[f, j], period))
+        if is_scaled and number_at(scales, begin + f) > 0:
+            scale = number_at(scales, begin + f)
+            for j in range(a, b):
+                total[i, j] = max(total[i, j], group_distance(kind, group[i, j]) / scale)
+                group[i, j] = 0.0
 
 
 def _of_boxes(gap_of: Callable[..., float]) -> Any:

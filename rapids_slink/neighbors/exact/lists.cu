@@ -16,26 +16,13 @@ extern "C" __global__ void clear_lists(
     if (i < n) overflowed[i] = false;
 }
 
-// Lists the positions of the flags that are set, in no order.
-extern "C" __global__ void list_set(long long n, const bool* __restrict__ flag, int* __restrict__ position, int* count) {
+// Lists the positions of the flags that are set or, if there are none, of the infinite bounds, in no order.
+extern "C" __global__ void list_set(
+    long long n, const bool* __restrict__ flag, const double* __restrict__ bound, int* __restrict__ position, int* count) {
     long long i = thread_index();
-    bool set = i < n && flag[i];
+    bool set = i < n && (flag ? flag[i] : bound[i] == 1.0 / 0.0);
     int slot = claim_in_warp(set, count);
     if (set) position[slot] = i;
-}
-
-// Lists the positions of the bounds that are infinite, in no order.
-extern "C" __global__ void list_unbounded(long long n, const double* __restrict__ bound, int* __restrict__ position, int* count) {
-    long long i = thread_index();
-    bool unbounded = i < n && bound[i] == 1.0 / 0.0;
-    int slot = claim_in_warp(unbounded, count);
-    if (unbounded) position[slot] = i;
-}
-
-// Sets *any if one of n lists of k ends with an id below zero.
-extern "C" __global__ void find_short_lists(long long n, int k, const int* __restrict__ ids, int* any) {
-    long long i = thread_index();
-    if (i < n && ids[i * k + k - 1] < 0) *any = 1;
 }
 
 // Stores bounds, and lists of k, of m rows where these are among all; rows below zero are none.

@@ -19,7 +19,7 @@ import numpy as np
 
 from rapids_slink.metrics import Metric, Rows
 from rapids_slink.neighbors.exact.cuda import MAX_LIST, list_entries, lists_by_sorting
-from rapids_slink.neighbors.task import BLOCK_VALUES, Search, SearchResult, SearchTask, equal_slices
+from rapids_slink.neighbors.task import BLOCK_VALUES, ListSearch, SearchState, SearchTask, equal_slices
 from rapids_slink.runtime.cuda import (
     WARP,
     c_name,
@@ -191,7 +191,7 @@ USUAL_PLANES = 20
 RANKING_BYTES = 48
 
 
-class MatrixSearch(Search):
+class MatrixSearch(ListSearch):
     """A search by distances that are computed from bit planes; see `Search`."""
 
     name = "bit planes"  # for reports
@@ -215,18 +215,14 @@ class MatrixSearch(Search):
         part = TILE * _row_bytes(n, k, itemsize, line)
         return MemoryEstimate(planes + lists, max(part, ranking), matrix)
 
-    def find(self, task: SearchTask) -> SearchResult:
-        """Return the nearest points of a task's rows, as a `SearchResult`."""
-        m, k = task.rows.size, task.k
-        ids, weights, upper = cp.empty((m, k), cp.int32), cp.empty((m, k)), task.bounds(cp)
-        parts = equal_slices(slice(0, m), self._rows_at_once(k))
+    def settle(self, task: SearchTask, reached: SearchState) -> tuple[int, int, int]:
+        """Fill the lists of a task's rows: see `ListSearch.settle`."""
+        m, parts = task.rows.size, equal_slices(slice(0, task.rows.size), self._rows_at_once(task.k))
         for part in with_progress(parts, len(parts), task.progress(self.progress)):
-            rows = task.rows[part]
+            rows, (upper, top) = task.rows[part], reached.at(part)
             matrix, groups = self._distances(rows, m), (task.groups(rows), task.point_group)
-            put_least(matrix, rows, groups, task.core, upper[part], ids[part], weights[part])
-        stage = "connect" if task.only_minima else "neighbors"
-        self.report.count(stage, rows_certified=0, rows_redone=0, rows_scanned_exactly=m)
-        return SearchResult(ids, weights, upper)
+            put_least(matrix, rows, groups, task.core, upper, top.ids, top.weights)
+        return 0, 0, m
 
     def _distances(self, rows: Array, wanted: int) -> Array:
         """Return the distances of some rows from all points, (rows, n).

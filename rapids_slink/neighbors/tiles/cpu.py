@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 from rapids_slink.metrics import EPSILON, Metric
-from rapids_slink.neighbors.exact import Candidates, ExactPoints, Groups, TopLists
-from rapids_slink.neighbors.exact.cpu import rerank as rerank_some
+from rapids_slink.neighbors.exact import Candidates, ExactPoints, Groups
+from rapids_slink.neighbors.exact.cpu import rerank as rerank
 from rapids_slink.neighbors.filter import accumulation_bound
 from rapids_slink.neighbors.task import SearchTask, golden_stride, inverse, row_blocks
 from rapids_slink.neighbors.tiles.order import (
@@ -38,7 +38,7 @@ from rapids_slink.runtime.threads import for_each_chunk
 
 CENTRE_POINTS, MEDIAN_SAMPLE = (constant(ENCODE, name) for name in ("CENTRE_POINTS", "MEDIAN_SAMPLE"))
 MAPPED = 2**18  # values at a time
-ROUTED, RERANKED = 2**14, 2**10  # rows at a time
+ROUTED = 2**14  # rows at a time
 STRIDE = constant(TILES, "STRIDE")
 TILES_AT_ONCE = 16  # the most tiles of a product
 LARGEST = 1e30  # beyond this number nothing is ruled out
@@ -59,7 +59,7 @@ def lost_by_sums(n_features: int, fine: bool) -> float:
 
 
 def centred_sample(points: Array, size: int) -> tuple[Array, Array, float]:
-    """Return a sample of (n, d) points minus a centre, times a unit, (size, d) float64; the centre, (d,); the unit.
+    """Return a sample of (n, d) points minus a centre, (size, d) float64; the centre, (d,); its unit: see `unit_of`.
 
     The centre is the median of each feature, by some of the sample. Far points draw a mean so far from all others that
     these round to one place.
@@ -69,9 +69,7 @@ def centred_sample(points: Array, size: int) -> tuple[Array, Array, float]:
     some = min(size, MEDIAN_SAMPLE)
     centre = np.sort(sample[:: size // some][:some], axis=0)[some // 2]
     sample -= centre
-    unit = unit_of(float(abs(sample).max()))
-    sample *= unit  # squares of larger numbers could overflow
-    return sample, centre, unit
+    return sample, centre, unit_of(float(abs(sample).max()))
 
 
 def places_of_points(
@@ -328,25 +326,6 @@ def _drop_far_places(blocks, boxes, places, where, reach, lost, begin, end, flag
             flags[b, t] = flags[b, t] and _any_near(places, own_points, block_tiles, blocks[b], lost, square[:TILE])
 
 
-def rerank(
-    exact: ExactPoints,
-    rows: Array,
-    candidates: Candidates,
-    groups: Groups | None,
-    upper: Array,
-    top: TopLists,
-    core: Array = None,
-) -> None:
-    """Do what `exact.cpu.rerank` does, in all threads, each of which has some of the rows."""
-
-    def insert(at: slice) -> None:
-        lists = TopLists(top.ids[at], top.weights[at], top.overflowed[at])
-        some = Candidates(candidates.ids[at], candidates.count[at])
-        rerank_some(exact, rows[at], some, groups, upper[at], lists, core)
-
-    for_each_chunk(CPU, insert, row_blocks(rows.size, 1, RERANKED))
-
-
 def bound_rows(exact: ExactPoints, _points: Array, _unit: float, *more: Any) -> None:
     """Insert the weights of candidates, or upper bounds of them, into the lists of rows, and tighten their bounds.
 
@@ -439,8 +418,9 @@ def centres_of_cells(points: Array, slots: Any, first_tile: Array, origin: Array
 
 def squares_between(centres: Array) -> tuple[Array, Array]:
     """Return the squares of the centres' lengths, (cells,), and of the distances of all pairs, (cells, cells)."""
-    squares = (centres * centres).sum(axis=1)
-    return squares, squares[:, None] + squares - 2 * (centres @ centres.T)
+    products = centres @ centres.T
+    squares = products.diagonal().copy()
+    return squares, squares[:, None] + squares - 2 * products
 
 
 def largest_differences(points: Array, slots: Any, origin: Array, centres: Array) -> Array:
@@ -513,15 +493,11 @@ def put_rows(
 
 
 def near_in_order(ids: Array, position_of: Array, order: Array, width: int, groups: Groups) -> Candidates:
-    """Return the candidates of rows: their neighbours in the order, without those of a row's own exclusion id.
-
-    They are among `width` neighbours.
-    """
+    """Return the candidates of rows: `width` neighbours in the order, -1 for those of a row's own exclusion id."""
     first = np.clip(position_of[ids] - width // 2, 0, order.size - width)
     near = order[first[:, None] + np.arange(width, dtype=np.int32)]
-    outside = groups[1][near] != groups[0][:, None]
-    near = np.take_along_axis(near, np.argsort(~outside, axis=1, kind="stable"), axis=1)
-    return Candidates(near, outside.sum(axis=1).astype(np.int32))
+    near[groups[1][near] == groups[0][:, None]] = -1
+    return Candidates(near, np.full(ids.size, width, np.int32))
 
 
 def sample_lists(lists: Lists, points: Array, rows: Rows, point_group: Array, ids: Array) -> Candidates:

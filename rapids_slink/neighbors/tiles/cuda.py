@@ -94,7 +94,6 @@ def centred_sample(points: Array, size: int) -> tuple[Array, Array, float]:
         ENCODE, "centre_sample", grid, WARP * constant(ENCODE, "SAMPLE_WARPS"), points, n, d, size, stride, sample,
         centre, largest, options=_options(points),
     )  # fmt: skip
-    launch(ENCODE, "scale_sample", sample.size, sample.size, largest, sample, options=_options(points))
     return sample, centre, unit_of(float(largest[0]))
 
 
@@ -217,11 +216,7 @@ def near_tiles(
     (boxes, turned, places, lost), (block_group, tile_group) = points, common or (None, None)
     (n_tiles, _, m), n_blocks = boxes.shape, reach.blocks.size
     words, stride = -(-n_tiles // WARP), golden_stride(n_tiles)
-    marks, counts, starts = (
-        cp.empty((n_blocks, words), cp.uint32),
-        cp.zeros(n_blocks, cp.int32),
-        cp.empty(n_blocks + 1, cp.int64),
-    )
+    marks, counts = cp.empty((n_blocks, words), cp.uint32), cp.zeros(n_blocks, cp.int32)
     launch_blocks(
         TILES, "mark_near_tiles", (n_blocks, -(-n_tiles // MARK_THREADS)), MARK_THREADS, row_boxes, turned, m, n_tiles,
         stride, reach.blocks, block_group, tile_group, words, marks, shared_memory=16 * m,
@@ -233,11 +228,11 @@ def near_tiles(
         None if block_group is None else row_boxes, float32_above(lost), _balls(balls), cells, n_tiles, stride, words,
         marks, counts, shared_memory=4 * ((GROUP * -(-(m - 1) // GROUP) + 2) * BLOCK + 2 * m + -(-cells // 16)),
     )  # fmt: skip
-    launch_blocks(TILES, "put_starts", (1,), constant(TILES, "SUMMING_THREADS"), n_blocks, counts, starts)
-    on_host = cp.asnumpy(starts)
-    lengths, tiles = np.diff(on_host), cp.empty(max(1, int(on_host[-1])), cp.int32)
-    launch_blocks(TILES, "list_marks", (n_blocks,), MARK_THREADS, n_tiles, stride, words, marks, starts, tiles)
-    return Lists(starts[:-1], starts[1:], tiles, int(lengths.max()), lengths)
+    lengths = cp.asnumpy(counts).astype(np.int64)
+    up_to, tiles = np.cumsum(lengths), cp.empty(max(1, int(lengths.sum())), cp.int32)
+    begins, ends = cp.asarray(np.stack((up_to - lengths, up_to)))
+    launch_blocks(TILES, "list_marks", (n_blocks,), MARK_THREADS, n_tiles, stride, words, marks, begins, tiles)
+    return Lists(begins, ends, tiles, int(lengths.max()), lengths)
 
 
 def _balls(balls: Balls | None) -> Any:
@@ -353,10 +348,10 @@ def centres_of_cells(points: Array, slots: Any, first_tile: Array, origin: Array
 
 def squares_between(centres: Array) -> tuple[Array, Array]:
     """Return the squares of the centres' lengths and of all pairs' distances: see `tiles.cpu.squares_between`."""
-    n, d = centres.shape
-    squares, between = cp.empty(n), cp.matmul(centres, centres.T, out=cp.empty((n, n)))
-    launch(TILES, "square_lengths", n * WARP, n, d, centres, squares)
-    launch(TILES, "put_squares", n * n, n, squares, between)
+    n = len(centres)
+    products = cp.matmul(centres, centres.T, out=cp.empty((n, n)))
+    squares, between = cp.empty(n), cp.empty((n, n))
+    launch(TILES, "put_squares", n * n, n, products, squares, between)
     return squares, between
 
 

@@ -12,7 +12,6 @@
 constexpr int PLACE_ROWS = 2;       // a warp finds the places of these rows, which share what it reads of the axes
 constexpr int CENTRE_POINTS = 32;   // the mean of these points of a cell is its centre
 constexpr int SAMPLE_WARPS = 32, MEDIAN_SAMPLE = 127;  // warps of a block that centres columns of a sample, and rows of a median
-constexpr int MAX_EXPONENT = 1000;  // the largest exponent of a unit: it is finite, and so is what is multiplied by it
 
 // Writes the features of `size` rows, i times `stride` modulo n, minus `centre`, the median of each by up to MEDIAN_SAMPLE of them; and
 // the largest difference, zero at first. A block has 32 features, of which a lane has one.
@@ -41,15 +40,6 @@ extern "C" __global__ void __launch_bounds__(WARP * SAMPLE_WARPS) centre_sample(
     }
     most = warp_max(most);
     if (lane == 0) atomic_max(largest, most);
-}
-
-// Multiplies numbers by the power of two that makes the largest about one.
-extern "C" __global__ void scale_sample(long long n, const double* __restrict__ largest, double* __restrict__ sample) {
-    long long i = thread_index();
-    int exponent;
-    frexp(*largest, &exponent);
-    double unit = *largest > 0 ? ldexp(1.0, max(-MAX_EXPONENT, min(MAX_EXPONENT, -exponent))) : 1;
-    if (i < n) sample[i] = times(sample[i], unit);
 }
 
 // Returns the sum over a warp's lanes of x[lane / 2], of N values: each step adds half of what a lane has to those of its partner.

@@ -43,8 +43,8 @@ TILE, BLOCK = constant(TILES, "TILE"), constant(TILES, "BLOCK")
 #: The least number of slots of a cell. With many points cells are larger: there are at most about `MOST_CELLS`, since
 #: each cell has a term for each point.
 CELL, MOST_CELLS = 1024, 512
-#: The largest exponent of a unit, so that it is a finite number.
-MAX_EXPONENT = constant(ENCODE, "MAX_EXPONENT")
+#: The largest exponent of a unit, so that it is a finite number, and so is what is multiplied by it.
+MAX_EXPONENT = 1000
 #: A place has up to AXES axes. They are found on AXIS_ROWS rows, in MULTIPLICATIONS products with their covariance.
 AXES, AXIS_ROWS, MULTIPLICATIONS = constant(ENCODE, "MOST_AXES"), 2**12, 3
 #: The tree cuts at most SAMPLE places. A block begins at a cut with at least MIN_SIDE points on either side, and at
@@ -171,8 +171,8 @@ class Axes:
         m = min(AXES, d)
         axes = np.random.default_rng(0).standard_normal((d, m))
         for _ in range(MULTIPLICATIONS):
-            product = to_host(sample.T @ (sample @ device.asarray(axes)))
-            axes = np.linalg.qr(product)[0]
+            product = to_host(sample.T @ (sample @ device.asarray(axes * unit)))
+            axes = np.linalg.qr(product * unit)[0]  # in units, whose squares do not overflow
         departure = float(abs(axes.T @ axes - np.eye(m)).sum()) + d * m * EPSILON
         return cls(centre, unit, device.asarray(np.ascontiguousarray(axes.T)), departure, device)
 

@@ -11,7 +11,6 @@ typedef unsigned long long u64;
 
 constexpr float LARGEST = 1e30f;     // nothing is ruled out beyond it
 constexpr double UNDERFLOW = 1e-306;  // a square of which E is more than what products of tiny numbers lose
-constexpr int SUMMING_THREADS = 1024;  // threads of the one block that adds counts up
 constexpr u32 STRIDE = 2654435769u;    // 2^32 by the golden ratio: its multiples modulo 2^32 are spread evenly
 
 // Returns edge f, of m lowest and m highest, of a block's box, which is around the boxes of two tiles, (2, 2, m).
@@ -258,23 +257,10 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 3) refine_marks(
     if (threadIdx.x == 0) atomicAdd(counts + blockIdx.x, count);
 }
 
-// Writes where lists of these lengths begin, one after the other, and after the last where it ends. One block.
-extern "C" __global__ void __launch_bounds__(SUMMING_THREADS) put_starts(
-    int n, const int* __restrict__ counts, long long* __restrict__ starts) {
-    long long before = 0;
-    for (int from = 0; from < n; from += SUMMING_THREADS) {
-        int i = from + threadIdx.x;
-        u32 own = i < n ? counts[i] : 0, total, upto = scan_in_block(own, total);
-        if (i < n) starts[i] = before + upto - own;
-        before += total;
-    }
-    if (threadIdx.x == 0) starts[n] = before;
-}
-
 // Writes the tiles that are marked, in their order. A block of threads has a block of rows, and a thread a word.
 extern "C" __global__ void list_marks(
-    int n_tiles, int stride, int words, const u32* __restrict__ marks, const long long* __restrict__ starts, int* __restrict__ tiles) {
-    long long begin = starts[blockIdx.x];
+    int n_tiles, int stride, int words, const u32* __restrict__ marks, const long long* __restrict__ begins, int* __restrict__ tiles) {
+    long long begin = begins[blockIdx.x];
     for (int from = 0; from < words; from += blockDim.x) {
         int w = from + threadIdx.x;
         u32 rest = w < words ? marks[(size_t)blockIdx.x * words + w] : 0, total, own = __popc(rest), upto = scan_in_block(own, total);
@@ -411,21 +397,13 @@ extern "C" __global__ void list_near_cells(
     if (lane == 0) begins[b] = begin, ends[b] = end;
 }
 
-// Writes the squared lengths of n rows of d numbers. A warp a row.
-extern "C" __global__ void square_lengths(long long n, int d, const double* __restrict__ rows, double* __restrict__ squares) {
-    long long i = thread_index() / WARP;
-    int lane = threadIdx.x % WARP;
-    if (i >= n) return;
-    double square = 0;
-    for (int f = lane; f < d; f += WARP) square += rows[(size_t)i * d + f] * rows[(size_t)i * d + f];
-    square = warp_sum(square);
-    if (lane == 0) squares[i] = square;
-}
-
-// Writes the squared distances of all pairs of n rows, from their products and squared lengths.
-extern "C" __global__ void put_squares(int n, const double* __restrict__ squares, double* __restrict__ products) {
-    long long i = thread_index();
-    if (i < (long long)n * n) products[i] = squares[i / n] + squares[i % n] - 2 * products[i];
+// Writes the squares of n rows' lengths and of the distances of all pairs, from their products.
+extern "C" __global__ void put_squares(
+    int n, const double* __restrict__ products, double* __restrict__ squares, double* __restrict__ between) {
+    long long i = thread_index(), a = i / n, b = i % n;
+    if (a >= n) return;
+    between[i] = products[a * (n + 1)] + products[b * (n + 1)] - 2 * products[i];
+    if (a == b) squares[a] = products[i];
 }
 
 // Raises the largest error and the largest length of each cell's rows, which are zero at first, and adds up its squared lengths. A block
