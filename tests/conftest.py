@@ -50,7 +50,7 @@ def pytest_collection_modifyitems(config, items):
 COMPILING = [
     f"test_{name}.py"
     for name in (
-        "any_input", "append", "brute_force", "compact", "connect", "estimator", "knn_graph", "memory",
+        "any_input", "append", "brute_force", "compact", "connect", "digests", "estimator", "knn_graph", "memory",
         "items", "metrics", "missing", "near_pairs", "neighbor_lists", "pairs", "search_tasks", "trees",
     )
 ]  # fmt: skip

@@ -73,10 +73,6 @@ def code_of(page: Path) -> str:
 EXAMPLES = [page for page in PAGES if code_of(page) and page.stem != "starting-points"]
 
 
-def test_there_are_pages():
-    assert len(EXAMPLES) >= 4
-
-
 @pytest.mark.full
 @pytest.mark.parametrize("page", EXAMPLES, ids=lambda page: page.stem)
 def test_examples(page, tmp_path):
@@ -99,7 +95,8 @@ COMMANDS = [
 ]
 
 
-def test_there_are_commands():
+def test_there_are_examples_and_commands():
+    assert len(EXAMPLES) >= 4
     assert {(page.stem, module) for page, module, _ in COMMANDS} >= {("README", "rapids_slink"), ("README", "bench")}
 
 
@@ -126,13 +123,6 @@ def test_commands(page, module, arguments, tmp_path, monkeypatch, capsys):
 TEXTS = [ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG", "SECURITY")]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_page_begins_with_its_question(page):
-    text = (ROOT / "CHANGELOG.md" if page.stem == "changelog" else page).read_text()
-    _, first, _ = text.split("\n\n", 2)
-    assert "?" in first
-
-
 def test_glossary_is_in_order_and_has_one_sense_for_each_word():
     page = (ROOT / "docs" / "glossary.md").read_text()
     words = re.findall(r"^\| ([^|]+) \| [^|]+ \| `[^|]+` \|$", page, flags=re.MULTILINE)
@@ -140,19 +130,19 @@ def test_glossary_is_in_order_and_has_one_sense_for_each_word():
     assert words == sorted(set(words))
 
 
-@pytest.mark.parametrize("page", [*PAGES, *TEXTS], ids=lambda page: page.stem)
-def test_links_lead_somewhere(page):
-    for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
-        assert target.startswith("https://") or (page.parent / target).exists(), target
-
-
 FILE = re.compile(r"`([\w./-]+/[\w.-]*\.(?:py|cuh?|md|ipynb)|\w+\.(?:py|cuh?))`")
 
 
 @pytest.mark.parametrize("page", [*PAGES, *TEXTS], ids=lambda page: page.stem)
-def test_files_that_are_named_exist(page):
-    """By their path in the repository or in the package."""
-    named = FILE.findall(page.read_text())
+def test_text(page):
+    """A page begins with its question, links lead somewhere, and named files are in the repository or the package."""
+    text = page.read_text()
+    if page in PAGES:
+        begins = (ROOT / "CHANGELOG.md").read_text() if page.stem == "changelog" else text
+        assert "?" in begins.split("\n\n", 2)[1]
+    for target in re.findall(r"\]\(([^)#]+)", text):
+        assert target.startswith("https://") or (page.parent / target).exists(), target
+    named = FILE.findall(text)
     assert [name for name in named if not any((root / name).exists() for root in (ROOT, ROOT / "rapids_slink"))] == []
 
 

@@ -17,22 +17,14 @@ NOTEBOOKS = {path.stem: path for path in sorted((ROOT / "notebooks").glob("*.ipy
 NEEDS = {"hdbscan": "hdbscan", "jscatter": "explore"}  # what notebooks of such names need besides
 
 
-def test_there_are_notebooks():
-    assert "01_quickstart" in NOTEBOOKS
-
-
-@pytest.mark.parametrize("name", NOTEBOOKS)
-def test_notebook_carries_no_outputs(name):
-    for cell in json.loads(NOTEBOOKS[name].read_text())["cells"]:
-        if cell["cell_type"] == "code":
-            assert cell["outputs"] == []
-            assert cell["execution_count"] is None
+def cells_of(name):
+    """The notebook's cells of code."""
+    return [cell for cell in json.loads(NOTEBOOKS[name].read_text())["cells"] if cell["cell_type"] == "code"]
 
 
 def imports_of(name):
     """The statements of the notebook's code that import."""
-    cells = [cell for cell in json.loads(NOTEBOOKS[name].read_text())["cells"] if cell["cell_type"] == "code"]
-    code = "\n".join("".join(cell["source"]) for cell in cells)
+    code = "\n".join("".join(cell["source"]) for cell in cells_of(name))
     return [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Import | ast.ImportFrom)]
 
 
@@ -51,6 +43,7 @@ def required(project, extra):
 
 def test_the_pages_are_built_with_what_the_notebooks_import():
     """Read the Docs installs the extra docs alone, and runs them."""
+    assert "01_quickstart" in NOTEBOOKS
     packages = required(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"], "docs")
     provided = packages_distributions()
     for name in NOTEBOOKS:
@@ -63,7 +56,12 @@ def test_the_pages_are_built_with_what_the_notebooks_import():
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_notebook_uses_public_names(name):
-    """And frames by the name that readers know, of pandas or, in the same line, of cuDF."""
+    """And frames by the name that readers know, of pandas or, in the same line, of cuDF; it carries no outputs.
+
+    Nor does it name a package that an index lacks.
+    """
+    assert not [cell for cell in cells_of(name) if cell["outputs"] != [] or cell["execution_count"] is not None]
+    assert not re.search(r"pip install \W*rapids_slink", NOTEBOOKS[name].read_text())
     imported = imports_of(name)
     modules = {alias.name: alias.asname for node in imported if isinstance(node, ast.Import) for alias in node.names}
     assert modules["pandas"] == "pd"
@@ -73,11 +71,6 @@ def test_notebook_uses_public_names(name):
             names = {alias.name for alias in node.names}
             assert node.module in public or names <= {*rapids_slink.__all__, "hdbscan"}, ast.unparse(node)
     assert not [module for module in modules if module.startswith("rapids_slink.")]
-
-
-@pytest.mark.parametrize("name", NOTEBOOKS)
-def test_notebook_names_no_package_that_an_index_lacks(name):
-    assert not re.search(r"pip install \W*rapids_slink", NOTEBOOKS[name].read_text())
 
 
 @pytest.mark.full

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from fake_gpu import fake_gpu
 from hard_cases import combinations, covering, full
-from nvrtc import assert_compiles, compile_log
+from nvrtc import FASTEST, SOURCES, architectures, assert_compiles, assert_options_compile, compiled
 from repository import PACKAGE
 
 from bench import sanitize
@@ -25,23 +25,19 @@ from rapids_slink.runtime.cuda import C_NAMES, _constants, constant, resident_bl
 from rapids_slink.runtime.device import CPU, Device
 from rapids_slink.settings import MISSING, metric_of, with_missing
 
-SOURCES = sorted(PACKAGE.rglob("*.cu"))
-PORTABLE = ["sm_75", "sm_80", "sm_90", "sm_100", "sm_120"]
-
-
-def architectures(path: Path) -> list[str]:
-    """What a source is meant for: the ``// architectures:`` of its first lines, or all portable ones."""
-    for line in path.read_text().splitlines()[:5]:
-        if line.startswith("// architectures:"):
-            return re.findall(r"sm_\w+", line)
-    return PORTABLE
-
 
 def test_compile_check_can_fail():
     text = 'extern "C" __global__ void f() { nonsense; }'
-    compiles, log = compile_log(text, "f.cu", "sm_90")
-    assert not compiles
+    ptx, log = compiled(text, "-arch=sm_90")
+    assert ptx is None
     assert "error" in log
+
+
+@pytest.mark.parametrize("options", [("-arch=sm_90", FASTEST), ("-arch=sm_90",)])
+def test_shared_memory_beyond_a_blocks_is_an_error(options):
+    """However the program is optimized."""
+    text = 'extern "C" __global__ void f(int* x) { __shared__ int s[SIZE]; s[threadIdx.x] = *x; *x = s[*x]; }'
+    assert [compiled(text, f"-DSIZE={size}", *options)[0] is not None for size in (12_288, 12_289)] == [True, False]
 
 
 VALUES = [value_option(dtype) for dtype in ("float32", "float64")]
@@ -179,18 +175,10 @@ OPTIONS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("source", "architecture"),
-    [
-        (source, arch) if "compute" in arch else full(source, arch)
-        for source, path in ((path.relative_to(PACKAGE).as_posix(), path) for path in SOURCES)
-        for arch in [*["compute_75"] * (source not in OPTIONS), *architectures(path)]
-        if arch != "compute_75" or "sm_75" in architectures(path)
-    ],
-)
-def test_cuda_source_compiles(source, architecture):
-    """To machine code, or as below to PTX."""
-    assert_compiles(source, architecture, *["--device-debug"] * architecture.startswith("compute"))
+@pytest.mark.parametrize("source", [full(source) if source in OPTIONS else source for source in SOURCES])
+def test_cuda_source_compiles(source):
+    """Without options, to PTX as it is for a debugger. Machine code of each GPU is in test_gpu_limits.py."""
+    assert_compiles(source, architectures(source)[0].replace("sm", "compute"), "--device-debug")
 
 
 @pytest.mark.parametrize(
@@ -205,13 +193,7 @@ def test_cuda_source_compiles(source, architecture):
     ],
 )
 def test_cuda_source_compiles_with_the_options_of_its_launchers(source, options):
-    """To machine code if the options are sizes, which a GPU may not have room for, or bytes, which NVRTC cannot debug.
-
-    Otherwise to PTX as it is for a debugger, in a fourth of the time: a source is in error before it is optimized.
-    """
-    text = " ".join(options)
-    sizes = re.search("KEYS_PER_LANE|FEATURES|LIST|unsigned char", text) and "FORMULA" not in text
-    assert_compiles(source, *(["sm_90"] if sizes else ["compute_90", "--device-debug"]), *options)
+    assert_options_compile(source, *options)
 
 
 FUSED = "neighbors/filter/fused/"
@@ -245,19 +227,10 @@ def test_tensor_cores_are_not_made_to_wait(resident_atoms, last_steps, kind):
     assert "serialized" not in assert_compiles(FUSED + "wgmma.cu", "sm_90a", *flags)
 
 
-#: Warps, stages, whether rows stay: each where instructions differ. Where only the target does, one launch and
-#: one pass.
+#: Warps, stages, whether rows stay, where instructions differ; later GPUs are in test_gpu_limits.py.
 LAUNCHES = [(4, 3, 1), (4, 2, 0), (8, 3, 1), (8, 2, 0), (8, 1, 0)]
 TARGETS = [*product(("sm_75", "sm_80"), LAUNCHES)]
-TARGETS += product(("sm_86", "sm_89", "sm_90", "sm_100", "sm_120"), LAUNCHES[:1])
-
-
-COMPILED = [
-    (*target, kind)
-    for target, kind in product(TARGETS, KINDS)
-    if (kind[0] == "symmetric" or target[0] in ("sm_75", "sm_80"))
-    and (kind[1] != "bits" or target[0] in ("sm_80", "sm_120"))
-]
+COMPILED = [(*target, kind) for target, kind in product(TARGETS, KINDS) if kind[1] != "bits" or target[0] == "sm_80"]
 
 
 @pytest.mark.parametrize(
@@ -271,7 +244,7 @@ def test_mma_compiles(architecture, launch, kind):
         WARPS=warps, STAGES=stages, RESIDENT_ATOMS=resident, LAST_STEPS=3, SYMMETRIC=symmetric,
         BETWEEN_COMPONENTS=between, LOCAL=local, COUNT=count, **TYPES[type_],
     )  # fmt: skip
-    assert_compiles(FUSED + "mma.cu", architecture, *flags)
+    assert_compiles(FUSED + "mma.cu", architecture, FASTEST, *flags)
 
 
 def test_every_option_of_a_launcher_is_compiled():
@@ -369,7 +342,8 @@ def test_sanitize_tells_a_difference():
 
 
 def test_sanitize_knows_every_kernel():
-    assert len(sanitize.kernels_of_package()) == sum(path.read_text().count("__global__") for path in SOURCES) > 40
+    count = sum((PACKAGE / source).read_text().count("__global__") for source in SOURCES)
+    assert len(sanitize.kernels_of_package()) == count > 40
 
 
 @pytest.mark.gpu

@@ -173,8 +173,7 @@ def test_fused_filter_stops_where_shared_memory_is_not_aligned(resident):
     """Its swizzle goes by the lower ten bits of an address, which nothing but a trap holds to be zero."""
     source = cuda_source("neighbors/filter/fused/wgmma.cu")
     off = (f"-D{name}=0" for name in ("SYMMETRIC", "INT8", "BITS", "BETWEEN_COMPONENTS", "LOCAL", "COUNT"))
-    options = "--std=c++17", "-arch=sm_90a", f"-DRESIDENT_ATOMS={resident}", "-DLAST_STEPS=4"
-    ptx, log = compiled(source, "fused.cu", *options, *off)
+    ptx, log = compiled(source, "-arch=sm_90a", f"-DRESIDENT_ATOMS={resident}", "-DLAST_STEPS=4", *off)
     assert ptx, log
     assert re.search(r"and\.b32\s+%r\d+, %r\d+, 1023;", ptx)
     assert re.search(r"^\s*trap;", ptx, re.MULTILINE)

@@ -407,11 +407,11 @@ OTHERS = [
 
 @cache
 def launches_of(launcher, capability, resident=None):
-    """Return what a launcher of these launches on a GPU of a compute capability.
+    """Return what a launcher of these launches on a GPU of a compute capability, without the arrays: they are large.
 
     `resident(kernel, threads, shared_memory)` is how many blocks a multiprocessor holds.
     """
     with fake_gpu(capability) as gpu:
         gpu.resident = resident or gpu.resident
         launcher()
-    return gpu.launches
+    return [replace(launch, arguments=()) for launch in gpu.launches]

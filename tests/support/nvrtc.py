@@ -3,12 +3,19 @@
 import ctypes
 import importlib.util
 import os
+import re
 from functools import cache
 from pathlib import Path
 
 import pytest
+from repository import PACKAGE
 
 from rapids_slink.runtime.cuda import cuda_source
+
+SOURCES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.cu"))
+PORTABLE = ["sm_75", "sm_80", "sm_90", "sm_100", "sm_120"]
+#: Machine code in a third of the time.
+FASTEST = "--Ofast-compile=max"
 
 
 def nvidia_folder():
@@ -36,12 +43,12 @@ def headers():
     return [f"-I{folder}" for folder in sorted(nvidia_folder().glob("*/include"))]
 
 
-def compiled(text, name, *options):
+def compiled(text, *options):
     """Return the PTX that NVRTC makes of a text, None if it does not compile, and the log."""
     library, program = nvrtc(), ctypes.c_void_p()
-    assert library.nvrtcCreateProgram(ctypes.byref(program), text.encode(), name.encode(), 0, None, None) == 0
-    given = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
-    failed = library.nvrtcCompileProgram(program, len(options), given)
+    assert library.nvrtcCreateProgram(ctypes.byref(program), text.encode(), b"source.cu", 0, None, None) == 0
+    options = [option.encode() for option in ("--std=c++17", *headers(), *options)]
+    failed = library.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*options))
 
     def output(kind):
         size = ctypes.c_size_t()
@@ -55,14 +62,30 @@ def compiled(text, name, *options):
     return ptx, log
 
 
-def compile_log(text: str, name: str, architecture: str, *options: str) -> tuple[bool, str]:
-    """Return whether NVRTC compiles the text, and its log."""
-    ptx, log = compiled(text, name, "--std=c++17", f"-arch={architecture}", *headers(), *options)
-    return ptx is not None, log
-
-
+@cache
 def assert_compiles(source: str, architecture: str, *options: str) -> str:
     """Assert that a source of the package, named by its path, compiles, and return the log."""
-    compiles, log = compile_log(cuda_source(source), source, architecture, *options)
-    assert compiles, log
+    ptx, log = compiled(cuda_source(source), f"-arch={architecture}", *options)
+    assert ptx is not None, f"{source} {options}: {log}"
     return log
+
+
+def assert_options_compile(source: str, *options: str) -> None:
+    """Assert that a source compiles with a launcher's options, in the least time in which it can be in error.
+
+    To PTX as it is for a debugger: a source is in error before it is optimized. If the options are sizes, which a GPU
+    may not have room for, to machine code that is hardly optimized; of bytes, of which NVRTC makes neither, to other.
+    """
+    text = " ".join(options)
+    if "unsigned char" in text:
+        assert_compiles(source, "sm_90", *options)
+    elif re.search("KEYS_PER_LANE|FEATURES|LIST", text) and "FORMULA" not in text:
+        assert_compiles(source, "sm_90", FASTEST, *options)
+    else:
+        assert_compiles(source, "compute_90", "--device-debug", *options)
+
+
+def architectures(source: str) -> list[str]:
+    """Return what a source is meant for: the ``// architectures:`` of its first lines, or all portable ones."""
+    named = re.match(r"(?:.*\n){0,4}// architectures:(.*)", cuda_source(source))
+    return re.findall(r"sm_\w+", named[1]) if named else PORTABLE
