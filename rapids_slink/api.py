@@ -151,7 +151,7 @@ def fit(
         Whether missing keys are an error. False makes them a group of their own.
     cannot_link : column name, Series, array or DataFrame, optional
         Rows that may not be in one cluster: pairs of row numbers, or a source for each row, of which a cluster may have
-        one row. It needs `max_distance`; see `SingleLinkage.fit`.
+        one row. It needs `max_distance` or `min_similarity`; see `SingleLinkage.fit`.
     **unknown
         Any other name raises TypeError, whose message suggests the parameter that was meant.
 

@@ -124,7 +124,7 @@ def _radix_order(key: np.ndarray, bits: int) -> np.ndarray:
 def _radix_sort(key, rows, moved_key, moved_rows, starts):
     """Sort the rows by a counting sort of each digit of their keys, the last digit first, and return them.
 
-    The caller makes the arrays with NumPy, because Numba takes long to compile that.
+    The caller makes the arrays with NumPy, because Numba takes long to compile their making.
     """
     n, (digits, size) = key.size, starts.shape
     for i in range(n):

@@ -496,11 +496,11 @@ class SingleLinkage(PointHierarchy):
         cannot_link : column name, Series, array or DataFrame, optional
             Rows that may not be in one cluster. Either a source for each row: a cluster may have one row of each
             source, and null means no source. The sources are a column of `X`, by its name, which is then no feature, or
-            a value for each row. Or pairs of row numbers: a frame or an array of two columns. `max_distance` must be
-            given. The pairs of rows within it are taken in the order of (distance, smaller row, larger row). A pair
-            merges the clusters of its rows unless the new cluster would hold rows that may not be together. The result
-            is a forest, whose merges are in `linkage_` and `mst_`. ``report_["spanning_tree"]["refused"]`` is the
-            number of pairs that were refused.
+            a value for each row. Or pairs of row numbers: a frame or an array of two columns. The pairs of rows within
+            `max_distance`, or of at least `min_similarity`, are taken in the order of (distance, smaller row, larger
+            row); one of the two must be given. A pair merges the clusters of its rows unless the new cluster would hold
+            rows that may not be together. The result is a forest, whose merges are in `linkage_` and `mst_`.
+            ``report_["spanning_tree"]["refused"]`` is the number of pairs that were refused.
 
         Returns
         -------

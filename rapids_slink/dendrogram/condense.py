@@ -303,8 +303,8 @@ def _heights(rate: np.ndarray) -> np.ndarray:
 def _most_stable(parent: np.ndarray, best: np.ndarray, allowed: np.ndarray) -> np.ndarray:
     """Return which clusters have the largest excess of mass, (c,) bool.
 
-    `best` holds the stabilities and is overwritten. NumPy makes the arrays, because Numba takes long to compile the
-    calls that would make them.
+    `best` holds the stabilities and is overwritten. NumPy makes the arrays, because Numba takes long to compile their
+    making.
     """
     within = np.zeros(best.size)  # the sum of the best values of the clusters within each
     selected, covered = np.zeros((2, best.size), np.bool_)

@@ -223,7 +223,7 @@ ROUNDS_OF_TREE, TIMES_PREPARED_AT_ONCE = 4.5, 4
 
 
 def ends_lists(n: int, device: Device) -> bool:
-    """Return whether lists end at the weights at which clusters become large, by a forest of the lists."""
+    """Return whether lists end at the weights at which clusters of the lists' own forest become large."""
     large = forced().large_cluster
     return products(n, n) >= COSTS[device.name].forest if large is None else large > 0
 

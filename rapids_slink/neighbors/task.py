@@ -273,7 +273,7 @@ def core_positions(ids: Array, weights: Array, min_samples: int, xp: Any) -> Any
     """Return the position in each of n lists at which a row's copies and the listed rows come to `min_samples`, int64.
 
     The ids are (n, k). A row of weight w, (n,) float64, has w - 1 copies, which are nearest to it. Sums are rounded, so
-    that is a little less than `min_samples` suffices. The position is the last one if no sum suffices.
+    a sum a little below `min_samples` suffices. The position is the last one if no sum suffices.
     """
     position = xp.empty(len(ids), "int64")
     for rows in row_blocks(*ids.shape):

@@ -126,7 +126,7 @@ WARP = constant("runtime/include/threads.cuh", "WARP")
 def _cuda_module(source: str, options: tuple[str, ...]) -> Any:
     """Return a source as CuPy compiles and loads it; its text defines the names of the options.
 
-    CuPy compiles an empty program for each set of options that are given as such, in every process.
+    They are not passed as options, because CuPy compiles an empty program for each set of options, in every process.
     """
     names = [option.removeprefix("-D").replace("=", " ", 1) for option in options if option.startswith("-D")]
     others = [str(option) for option in options if not option.startswith("-D")]  # CuPy takes no subclass

@@ -308,9 +308,9 @@ WIDE_NEIGHBORS = 4
 def growth_weights(ids: Array, weights: Array, device: Device) -> Array:
     """Return the weight at which each point's cluster becomes large by the edges of lists, (n,) float64.
 
-    It is infinite for points whose cluster never does. Where a list has fewer entries `ids`, (n, k) int32, are -1, and
-    `weights`, float64 and ascending, infinite. The weight of a few points is too large: without lower bounds of what is
-    not listed, Borůvka's forest is not always the lightest.
+    It is infinite for points whose cluster never does. A list with fewer than k entries ends in `ids`, (n, k) int32, of
+    -1 and `weights`, float64 and ascending, of infinity. The weight of a few points is too large: without lower bounds
+    of what is not listed, Borůvka's forest is not always the lightest.
     """
     xp, n, large = device.xp, len(ids), forced().large_cluster or LARGE
     rows = xp.arange(n, dtype="int32")

@@ -274,7 +274,7 @@ REPEAT_BYTES = 80
 
 
 def connect_copies(copies: Copies, tree: PreallocatedFrame, own: Array, device: Device) -> PreallocatedFrame | None:
-    """Return the tree of all rows, in the total order; None if a row with copies has a pair lighter than theirs.
+    """Return the tree of all rows, in the total order; None if a pair weighs less than the copies of one of its rows.
 
     `tree` is the tree or forest of the distinct rows, by their numbers, and `own`, (m,) float64, the weight between the
     copies of each.
