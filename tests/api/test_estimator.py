@@ -239,7 +239,8 @@ def test_copies_are_the_same(X, again, device):
     ],
 )
 def test_nothing_can_be_asked_of_a_model_that_is_not_fitted(use):
-    with pytest.raises(sklearn.exceptions.NotFittedError, match=r"(SingleLinkage|HDBSCAN) is not fitted yet: call"):
+    message = r"(SingleLinkage|HDBSCAN) is not fitted yet: call fit first"
+    with pytest.raises(sklearn.exceptions.NotFittedError, match=message):
         use(SingleLinkage())
 
 
