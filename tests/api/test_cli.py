@@ -109,11 +109,15 @@ def test_cuts_by_sizes(run):
         assert pd.read_csv("labels.csv")["label"].tolist() == labels.tolist()
 
 
-def test_a_tree_up_to_a_distance(run):
-    options = ["--columns", "x,y", "--max-distance", "0.4", "--linkage", "z.csv", "--output", "labels.csv"]
-    assert run("points.csv", *options)[0] == 0
+def test_labels_within_a_distance_need_no_tree(run, watch):
+    """Unless it is asked for, up to that distance."""
+    cuts = watch(rapids_slink.SingleLinkage, "cut")
     model = rapids_slink.fit(POINTS[["x", "y"]], max_distance=0.4, device="cpu")
-    assert pd.read_csv("labels.csv")["label"].tolist() == model.labels_.tolist()
+    options = ["--columns", "x,y", "--max-distance", "0.4", "--output", "labels.csv"]
+    for more in ([], ["--linkage", "z.csv"]):
+        assert run("points.csv", *options, *more)[0] == 0
+        assert pd.read_csv("labels.csv")["label"].tolist() == model.labels_.tolist()
+        assert more or not cuts
     assert len(pd.read_csv("z.csv")) == len(model.linkage_)
 
 
@@ -151,14 +155,6 @@ def test_labels_within_a_similarity(run):
     assert pd.read_csv("labels.csv")["label"].tolist() == [0, 0, 1]
     assert run(*asked, "--min-cluster-size", "2")[0] == 0
     assert pd.read_csv("labels.csv")["label"].tolist() == [0, 0, -1]
-
-
-def test_labels_within_a_distance_need_no_tree(run, watch):
-    cuts = watch(rapids_slink.SingleLinkage, "cut")
-    assert run("points.csv", "--columns", "x,y", "--max-distance", "0.4", "--output", "labels.csv")[0] == 0
-    assert not cuts
-    model = rapids_slink.fit(POINTS[["x", "y"]], max_distance=0.4, device="cpu")
-    assert pd.read_csv("labels.csv")["label"].tolist() == model.labels_.tolist()
 
 
 def test_groups(run):

@@ -106,7 +106,7 @@ def test_random_rows(data):
         assert_rules(X, weight, by, t, "cpu", np.lexsort((np.arange(n), -keep)), keep, group)
 
 
-@pytest.mark.parametrize("d", [2, 40])
+@pytest.mark.parametrize("d", [2, full(40)])
 def test_halves_of_many_rows(d, device):
     """The same rows in one block, in halves, and where the pairs of a block are too many."""
     rng = np.random.default_rng(d)

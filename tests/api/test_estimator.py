@@ -229,10 +229,18 @@ def test_copies_are_the_same(X, again, device):
         lambda model: model.plot_heights(),
         lambda model: model.plot_clusters(FRAME),
         lambda model: model.save("nowhere"),
+        lambda model: model.catalogue(FRAME),
+        lambda model: model.reduce_outliers(),
+        lambda _: HDBSCAN().select(min_cluster_size=3),
+        lambda _: HDBSCAN().layers(),
+        lambda _: HDBSCAN().condensed_tree_,
+        lambda _: HDBSCAN().single_linkage_tree_,
+        lambda _: HDBSCAN().minimum_spanning_tree_,
     ],
 )
 def test_nothing_can_be_asked_of_a_model_that_is_not_fitted(use):
-    with pytest.raises(sklearn.exceptions.NotFittedError, match="SingleLinkage is not fitted yet: call fit first"):
+    message = r"(SingleLinkage|HDBSCAN) is not fitted yet: call fit first"
+    with pytest.raises(sklearn.exceptions.NotFittedError, match=message):
         use(SingleLinkage())
 
 

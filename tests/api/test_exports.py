@@ -176,9 +176,6 @@ def test_a_forest_of_a_tree_and_single_nodes_is_refused(pairs):
     for call in (forest.to_scipy, forest.plot):
         with pytest.raises(ValueError, match=f"a forest, and this hierarchy is one of {5 - len(pairs)} trees"):
             call()
-    if pairs:
-        with pytest.raises(ValueError, match="do not join 3 leaves into one tree"):
-            to_scipy(forest.linkage_)
 
 
 def test_to_networkx(device):

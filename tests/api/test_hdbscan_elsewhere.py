@@ -358,12 +358,6 @@ def test_selected_clusters_are_drawn(both, pyplot):
     assert not len(ax.collections[1].get_facecolors())
 
 
-def test_trees_are_of_fitted_models():
-    for name in ("condensed_tree_", "single_linkage_tree_", "minimum_spanning_tree_"):
-        with pytest.raises(sklearn.exceptions.NotFittedError, match="HDBSCAN is not fitted yet"):
-            getattr(HDBSCAN(), name)
-
-
 def test_trees_of_a_forest(device):
     """Of two components and a single row."""
     networkx = pytest.importorskip("networkx")

@@ -266,13 +266,6 @@ def test_gaps_in_tables_are_refused_by_name(library, device):
         fit(X.select(["a"]), device=device)
 
 
-def test_columns_of_arrays_are_refused_by_name(device):
-    pl = pytest.importorskip("polars")
-    X = pl.DataFrame({"a": [1, 2], "e": [[1.0, 2.0], [3.0, 4.0]]}, schema_overrides={"e": pl.Array(pl.Float64, 2)})
-    with pytest.raises(TypeError, match="column 'e' has dtype object, and not all of it is numeric"):
-        fit(X, device=device)
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", KINDS)
 def test_the_real_cumls_output_type(name):

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from dask_clusters import assert_same, collection, from_delayed, start
-from hard_cases import CASES, cases, combinations, full
+from hard_cases import CASES, combinations, full
 from hypothesis import given
 from hypothesis import strategies as st
 from metric_cases import PACKED, points, without_zeros
@@ -57,7 +57,7 @@ pytestmark = [pytest.mark.xdist_group("dask"), pytest.mark.filterwarnings("ignor
 # ------------------------------------------------------------------------------------------------------ the same bits
 
 
-@pytest.mark.parametrize("name", cases())
+@pytest.mark.parametrize("name", [one if one in ("images", "repeated_rows", "one_row") else full(one) for one in CASES])
 def test_hard_cases(name, client, blocks):
     X = CASES[name]("float64")
     n = len(X)

@@ -161,7 +161,7 @@ def test_a_few_rows_try_whether_a_sample_lowers_bounds(bound, infinite, sizes, m
 
 @pytest.mark.parametrize("bound", [1e9, full(25.0)])
 def test_a_loose_bound_makes_no_buffer_overflow(bound):
-    engine, n, report = CPU, 4000, Report()
+    engine, n, report = CPU, 2000, Report()
     X = np.random.default_rng(0).normal(size=(n, 20))
     search = BruteForceSearch(engine.asarray(X), engine, report)
     ids, upper = engine.xp.arange(n, dtype="int32"), engine.xp.full(n, bound)

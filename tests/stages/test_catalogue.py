@@ -272,5 +272,3 @@ def test_angles_and_bits_are_refused():
     places = fit(np.zeros((3, 2)), metric="haversine", device="cpu")
     with pytest.raises(ValueError, match="a catalogue averages coordinates, and rows of metric='haversine' are none"):
         places.catalogue(np.zeros((3, 2)))
-    with pytest.raises(Exception, match="not fitted yet"):
-        rapids_slink.SingleLinkage().catalogue(np.zeros((3, 2)))

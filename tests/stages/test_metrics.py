@@ -520,7 +520,7 @@ def distances_of_all_pairs(metric, rows):
 
 
 @pytest.mark.parametrize(
-    ("metric", "p", "name"), with_cases(ALL_METRICS, "uneven_blobs_8d", "last_bit", also=("cauchy_3d",))
+    ("metric", "p", "name"), with_cases(ALL_METRICS, "uneven_blobs_8d", also=("last_bit", "cauchy_3d"))
 )
 def test_searches_find_the_least_values(metric, p, name, engine):
     """Every search that serves, in groups and with bounds, in the total order."""

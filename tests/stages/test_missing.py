@@ -105,7 +105,7 @@ def test_any_gaps(device, n, d, share, metric, n_neighbors, seed):
     np.testing.assert_array_equal(model.to_scipy()[:, 2], heights_of(in_pairs(X, *metric)))
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32", "compact"])
+@pytest.mark.parametrize("dtype", ["float64", full("float32"), "compact"])
 @pytest.mark.parametrize("share", [0.6, 0.9, 1.0])
 def test_genomes_without_a_common_locus_differ_in_every_locus_as_in_hiercc(share, dtype, device):
     """In its loop a pair without a common locus has the distance d, as have two genomes without any."""

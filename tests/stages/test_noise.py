@@ -117,5 +117,3 @@ def test_reductions_that_are_refused(device):
         model.reduce_outliers(max_distance=-1)
     with pytest.raises(TypeError, match="max_distance must be a number, got '1'"):
         model.reduce_outliers(max_distance="1")
-    with pytest.raises(ValueError, match="not fitted yet"):
-        HDBSCAN().reduce_outliers()

@@ -152,7 +152,7 @@ def test_groups(way, k, device, prescribe):
 
 
 @pytest.mark.parametrize("search", [None, "all pairs"])
-@pytest.mark.parametrize("metric", ["cosine", "cityblock", "jaccard", "hamming", "minkowski"])
+@pytest.mark.parametrize("metric", ["cosine", full("cityblock"), "jaccard", "hamming", full("minkowski")])
 def test_metrics_of_groups(metric, search, device, prescribe):
     prescribe(search=search)
     rng = np.random.default_rng(0)

@@ -131,8 +131,6 @@ def test_selections_that_are_refused(device):
     ]:
         with pytest.raises(error, match=message):
             model.select(X, **how)
-    with pytest.raises(ValueError, match="not fitted yet"):
-        model.select(min_cluster_size=3)
     weighted = HDBSCAN(device=device).fit(X, sample_weight=np.ones(60))
     with pytest.raises(ValueError, match="select counts rows, and these have weights: fit without sample_weight"):
         weighted.select(min_cluster_size=3)
@@ -188,8 +186,6 @@ def test_layers_of_forests_and_refusals(device):
     model = HDBSCAN(2, 1, metric="precomputed", cluster_selection_method="leaf", device=device).fit(graph)
     assert model.n_leaves_ - len(model.linkage_) > 1
     assert to_host(model.layers().values).tolist() == layers_by_trying(model, model.n_leaves_)
-    with pytest.raises(ValueError, match="not fitted yet"):
-        HDBSCAN().layers()
     weighted = HDBSCAN(device=device).fit(clusters_and_noise(40), sample_weight=np.ones(40))
     with pytest.raises(ValueError, match="layers counts rows, and these have weights: fit without sample_weight"):
         weighted.layers()

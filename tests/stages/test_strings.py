@@ -276,12 +276,6 @@ def test_what_models_of_text_refuse():
         weighted.append(["d"])
 
 
-def test_duplicates_of_strings():
-    first = rapids_slink.deduplicate(["kitten", "sitting", "mitten", "", "kitten"], metric="levenshtein",
-                                     max_distance=1, device="cpu")  # fmt: skip
-    assert first.tolist() == [0, 1, 0, 3, 0]
-
-
 def inputs():
     strings = ["ab", "", "é😀"]
     yield "list", strings

@@ -211,11 +211,11 @@ def test_different_rows_of_one_hash(colliding):
 
 @pytest.mark.parametrize("metric", ["euclidean", "jaccard", full("cosine"), full("hamming")])
 def test_pairs_are_counted_by_those_of_distinct_rows(metric, device):
-    X = levels(np.random.default_rng(0), 5000)
+    X = levels(np.random.default_rng(0), 4100)
     if metric == "cosine":
         X[:, 0] = 1  # only equal rows are parallel
     X = X > 0 if metric == "jaccard" else X
-    limits = np.linspace(0, {"euclidean": 4, "hamming": 1}.get(metric, 0.5), 9) + 1e-9
+    limits = np.linspace(0, {"euclidean": 2, "hamming": 1}.get(metric, 0.5), 9) + 1e-9
     counts = rapids_slink.count_pairs(X, max_distance=limits, metric=metric, device=device)
     frames = rapids_slink.iter_pairs(X, max_distance=limits[-1], metric=metric, device=device)
     found = np.sort(np.concatenate([np.asarray(frame["weight"]) for frame in frames]))
