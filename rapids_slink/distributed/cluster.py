@@ -140,10 +140,10 @@ class Run:
 
 def hosts_in_turn(workers: Sequence[str]) -> list[str]:
     """Return the addresses in an order in which the first of each host comes before the second of any host."""
-    of_hosts = defaultdict[Any, list[str]](list)
+    by_host = defaultdict[Any, list[str]](list)
     for worker in workers:
-        of_hosts[urlsplit(worker).hostname].append(worker)
-    return [worker for turn in zip_longest(*of_hosts.values()) for worker in turn if worker]
+        by_host[urlsplit(worker).hostname].append(worker)
+    return [worker for turn in zip_longest(*by_host.values()) for worker in turn if worker]
 
 
 def _bytes_sent(dask_worker: Any) -> int:

@@ -102,7 +102,7 @@ class ImageFilter(TileFilter):
         return True
 
     def is_coarse(self, survivors: Survivors, room: int, share: float) -> bool:
-        """Return whether so many rows have more survivors than `room` that a finer filter takes less time."""
+        """Return whether a finer filter takes less time, because many rows have more survivors than `room`."""
         return False
 
     def image(self) -> QuantizedPoints:
