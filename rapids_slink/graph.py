@@ -348,7 +348,7 @@ def _merge(src, dst, node, mark, first, last, count, following, parent, merging)
     The marks of a cluster are a list of positions in `mark`, from `first` to `last`. Each mark and its cluster are also
     in a set, as one number.
     """
-    n = np.int64(parent.size)
+    n = np.int64(parent.size) | 1  # odd: numbers of one cluster differ in their low bits, by which the set places them
     held = {np.int64(-1)}
     for entry in range(node.size):
         owner = node[entry]
