@@ -482,9 +482,7 @@ def outside_pool(device: Device) -> AbstractContextManager[Any]:
     pool = current_run().pool if device.is_gpu else None
     if pool is None:
         return nullcontext()
-    manager: AbstractContextManager[Any]
-    manager = device.xp.cuda.using_allocator(retrying(pool.allocator, pool.pool.free_all_blocks))
-    return manager
+    return device.xp.cuda.using_allocator(retrying(pool.allocator, pool.pool.free_all_blocks))
 
 
 @contextmanager
