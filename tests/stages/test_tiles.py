@@ -114,7 +114,7 @@ def test_clusters_far_apart_share_no_block(engine):
 def test_kernel_of_samples(n, size, d, dtype, engine):
     X = (5 + 1e3 * np.random.default_rng(n).normal(size=(n, d))).astype(dtype)
     X[:, ::5] = np.rint(X[:, ::5] / 1e3)  # equal values
-    sample, centre, unit = kernels(engine).centred_sample(engine.asarray(X), size)
+    sample, centre, unit = order.centred_sample(engine.asarray(X), size, engine.xp)
     some = X[np.arange(size) * order.sample_stride(n, size) % n].astype(float)
     ranked = np.sort(some[:: max(1, size // 127)][:127], axis=0)
     np.testing.assert_array_equal(to_host(centre), ranked[min(size, 127) // 2])
@@ -173,9 +173,9 @@ def test_kernel_of_orders(n, engine):
     leaf = rng.permutation(leaf).astype(np.int32)
     breaks[begins[1::3]] = 1
     given = engine.asarray(leaf), engine.asarray(breaks if engine.is_gpu else breaks > 0)
-    order, position_of, at = kernels(engine).order_by_leaf(*given)
+    in_order, position_of, at = order.order_by_leaf(*given, engine.xp)
     expected = np.argsort(leaf, kind="stable")
-    np.testing.assert_array_equal(to_host(order), expected)
+    np.testing.assert_array_equal(to_host(in_order), expected)
     np.testing.assert_array_equal(to_host(position_of)[expected], np.arange(n))
     first = np.concatenate(([True], np.diff(leaf[expected]) > 0))
     np.testing.assert_array_equal(at, [i for i in np.flatnonzero(first) if i == 0 or breaks[leaf[expected[i]]]])
@@ -272,7 +272,8 @@ def test_kernel_of_near_tiles(n, n_tiles, m, with_groups, with_balls, engine):
     of_rows, of_blocks = np.float32(bound * 1.001), bound.reshape(-1, BLOCK).max(axis=1)
     groups = [rng.integers(-1, 2, slots.size // size).astype(np.int32) for size in (BLOCK, TILE)]
     boxes = of.boxes(*map(engine.asarray, (places, errors, slots)))
-    in_slots, where = of.places_of_slots(*map(engine.asarray, (places, slots))), np.arange(slots.size, dtype="int32")
+    in_slots = order.places_of_slots(*map(engine.asarray, (places, slots)), engine.xp)
+    where = np.arange(slots.size, dtype="int32")
     reach = order.Reach(engine.asarray(of_rows), engine.asarray(of_blocks))
     common = tuple(map(engine.asarray, groups)) if with_groups else None
     at, balls, centres, cell = engine.asarray(where), None, rng.normal(size=(n_tiles // 4, m)), np.arange(n_tiles) // 4
@@ -289,7 +290,7 @@ def test_kernel_of_near_tiles(n, n_tiles, m, with_groups, with_balls, engine):
             largest_error=moved, largest_length=length, scales=scale,
         )  # fmt: skip
         balls = order.Balls(tuple(products), at, encoded, 1e-9, 1 / 1.001)
-    points = order.PlacedTiles(boxes, of.turned(boxes), in_slots, 1e-2)
+    points = order.PlacedTiles(boxes, order.turned(boxes, engine.xp), in_slots, 1e-2)
     listed = of.near_tiles(boxes, points, at, reach, common, balls)
     begins, ends, tiles = (to_host(part) for part in (listed.begins, listed.ends, listed.tiles))
     edges = to_host(boxes)
@@ -395,13 +396,11 @@ def test_kernel_of_neighbours_in_the_order(n, width, engine):
     in_order, ids = rng.permutation(n).astype(np.int32), rng.integers(0, n, 2 * n).astype(np.int32)
     position_of, group = np.argsort(in_order).astype(np.int32), rng.integers(0, 3, n).astype(np.int32)
     groups = engine.asarray(group[ids]), engine.asarray(group)
-    near = kernels(engine).near_in_order(*map(engine.asarray, (ids, position_of, in_order)), width, groups)
+    near = order.near_in_order(*map(engine.asarray, (ids, position_of, in_order)), width, groups, engine.xp)
     for row, listed, count in zip(ids, to_host(near.ids), to_host(near.count), strict=True):
         first = min(max(position_of[row] - width // 2, 0), n - width)
         expected = in_order[first : first + width]
-        if not engine.is_gpu:  # a GPU's `rerank` leaves out those of the row's group
-            expected = np.where(group[expected] != group[row], expected, -1)
-        np.testing.assert_array_equal(listed[:count], expected)
+        np.testing.assert_array_equal(listed[:count], np.where(group[expected] != group[row], expected, -1))
 
 
 def test_kernel_of_samples_of_lists(engine):
@@ -443,11 +442,11 @@ def test_kernels_of_cells(cells, dtype, engine):
     rows[::TILE] = np.arange(rows.size // TILE)
     first_tile, cell = np.arange(0, 2 * cells + 1, 2, dtype=np.int32), np.repeat(np.arange(cells, dtype=np.int32), 2)
     slots = order.Slots(engine.asarray(rows), engine.asarray(cell), cell[::2], cells)
-    centres = of.centres_of_cells(engine.asarray(X), slots, engine.asarray(first_tile), engine.asarray(origin))
+    centres = order.centres_of_cells(engine.asarray(X), slots, *map(engine.asarray, (first_tile, origin)), engine.xp)
     some = rows.reshape(cells, -1)[:, :: BLOCK // 32]
     some = np.where(some < 0, some[:, :1], some)
     np.testing.assert_allclose(to_host(centres), (X[some] - origin).mean(axis=1), rtol=1e-12, atol=1e-13)
-    squares, between = map(to_host, of.squares_between(centres))
+    squares, between = map(to_host, order.squares_between(centres))
     np.testing.assert_allclose(squares, (to_host(centres) ** 2).sum(axis=1), rtol=1e-13)
     np.testing.assert_allclose(between, cdist(to_host(centres), to_host(centres), "sqeuclidean"), atol=1e-11)
     sums, scales, size = rng.random(cells), 2.0 ** rng.integers(0, 3, cells), np.array([0.0, 3, 9, 1, 2])[:cells]
@@ -567,9 +566,10 @@ def test_what_is_no_number_is_near(engine):
     def listed(reach, lost=0.0, boxes=None, in_slots=None):
         if boxes is None:
             boxes = of.boxes(on_device(places), on_device(errors), slots)
-        in_slots = of.places_of_slots(on_device(places), slots) if in_slots is None else in_slots
+        if in_slots is None:
+            in_slots = order.places_of_slots(on_device(places), slots, engine.xp)
         reaches = on_device(np.full(slots.size, reach, np.float32)), on_device(np.full(n_blocks, float(reach)))
-        points = order.PlacedTiles(boxes, of.turned(boxes), in_slots, lost)
+        points = order.PlacedTiles(boxes, order.turned(boxes, engine.xp), in_slots, lost)
         return of.near_tiles(boxes, points, slots, order.Reach(*reaches), None).lengths
 
     assert (listed(1.0) < 8).all()

@@ -17,7 +17,7 @@ from rapids_slink.metrics import distances, get_metric
 from rapids_slink.neighbors.exact import ExactPoints
 from rapids_slink.neighbors.filter import QuantizedPoints, Scaling, UpperBound, radius_terms
 from rapids_slink.neighbors.task import NeighborLists, SearchResult, SearchState, SearchTask
-from rapids_slink.neighbors.tiles import Encoded, Terms
+from rapids_slink.neighbors.tiles import Encoded, Terms, order
 from rapids_slink.neighbors.tiles.order import Balls, Lists, PlacedTiles, Slots
 from rapids_slink.ordering import _sort_by_codes, sort_in_place
 from rapids_slink.points.check import squares_are_finite
@@ -154,7 +154,7 @@ def tiles_of_near_points():
     xp, n, d, m = cuda().xp, 1024, 100, 17
     tiles, blocks, cells = n // 128, n // 256, 2
     places = points(n, m, "float64")
-    tile_cuda.order_by_leaf(tile_cuda.leaves(tile_cuda.cut(places, 512, 128, 512), places), ids(n + 1))
+    tile_cuda.leaves(tile_cuda.cut(places, 512, 128, 512), places)
     first_tile = xp.arange(cells + 1, dtype="int32") * 4
     slots = Slots.of(ids(n), np.zeros(1, np.int64), cuda(), slot_of=ids(n))
     slots = Slots(ids(n), xp.arange(tiles, dtype="int32") // 4, np.arange(blocks) // 2, cells)
@@ -163,29 +163,27 @@ def tiles_of_near_points():
     boxes = tile_cuda.boxes(places, points(n, 2, "float64"), slots.rows)
     task = SearchTask(ids(n), 1, ids(n), ids(n))
     rows = tile_cuda.put_rows(slots, task, ids(n), (0, 0), xp.zeros(n), xp.zeros(n))
-    tile_cuda.near_in_order(rows.ids, ids(n), ids(n), 33, (ids(n), ids(n)))
     for dtype, k in product(("float32", "float64"), (5, 500)):
-        given, near = points(n, d, dtype), tile_cuda.near_in_order(rows.ids, ids(n), ids(n), 32, (ids(n), ids(n)))
+        given, near = points(n, d, dtype), order.near_in_order(rows.ids, ids(n), ids(n), 32, (ids(n), ids(n)), xp)
         lists = rows.ids, near, (ids(n), ids(n)), rows.bound, exact_cuda.empty_lists(n, k), xp.zeros(n)
         tile_cuda.bound_rows(ExactPoints(given, given), given, 1.0, *lists)
     terms = (0.0,) * 6
     reach = tile_cuda.reach(rows.bound, terms, 1.0)
-    groups, in_slots = (ids(blocks), ids(tiles)), tile_cuda.places_of_slots(places, slots.rows)
-    placed = PlacedTiles(boxes, tile_cuda.turned(boxes), in_slots, 0.0)
+    groups, in_slots = (ids(blocks), ids(tiles)), order.places_of_slots(places, slots.rows, xp)
+    placed = PlacedTiles(boxes, order.turned(boxes, xp), in_slots, 0.0)
     tile_cuda.near_tiles(boxes, placed, rows.where, reach, groups)
     tile_cuda.groups_of_slots(slots.rows, ids(n), 128)
     starts = xp.arange(blocks + 1, dtype="int64")
     listed = Lists(starts[:-1], starts[1:], ids(blocks), 1, np.ones(blocks, np.int64))
     for dtype, fine in product(("float32", "float64"), (False, True)):
         given = points(n, d, dtype)
-        _, origin, unit = tile_cuda.centred_sample(given, 512)
-        tile_cuda.places_of_points(given, origin, unit, points(m - 1, d, "float64"), 0.0)
-        centres, scales = tile_cuda.centres_of_cells(given, slots, first_tile, origin), xp.zeros(cells)
-        squares, between = tile_cuda.squares_between(centres)
+        origin, scales, squares = xp.zeros(d), xp.zeros(cells), xp.zeros(cells)
+        tile_cuda.places_of_points(given, origin, 1.0, points(m - 1, d, "float64"), 0.0)
+        centres, between = points(cells, d, "float64"), points(cells, cells, "float64")
         products = xp.zeros((cells, n)), squares, tile_cuda.centred(given, slots.rows, origin)[1]
         tile_cuda.largest_differences(given, slots, origin, centres)
         y, error, length = tile_cuda.encode(given, slots, origin, centres, scales, fine, columns=True)
-        sums = tile_cuda.sums_of_cells(slots, error, length)
+        sums = order.sums_of_cells(slots, first_tile, error, length, cuda())
         encoded = Encoded(slots, centres, scales, y, error, length, fine, *sums)
         near = tile_cuda.near_cells(slots.cell_of_tile, between, encoded, first_tile, 4, 2.0, groups)
         tile_cuda.sample_lists(near, slots.rows, rows, ids(n), points(n, 5, "int32"))
@@ -195,7 +193,7 @@ def tiles_of_near_points():
         tile_cuda.put_begins(products, between, encoded, slice(0, cells), 0.0, begins)
         for lists in (near, listed):
             plan = tile_cuda.plan_band(lists, slice(0, 2), slots)
-            of_cells = Terms(encoded, 0, 0, products, begins, tile_cuda.squares_of_cells(squares, encoded))
+            of_cells = Terms(encoded, 0, 0, products, begins, squares)
             tile_cuda.put_thresholds(of_cells, rows, slots.cell_of_tile, terms, 0.0, plan, least)
             sums, of_rows = (least, begins, rows.cells), (rows.groups, ids(n))
             tile_cuda.append(encoded, encoded, sums, lists, slice(0, 2), plan, of_rows, points(n, 5, "int32"), fine)

@@ -81,8 +81,15 @@ from rapids_slink.neighbors.tiles.order import (
     Rows,
     Slots,
     cell_size,
+    centres_of_cells,
     kernels,
+    near_in_order,
     near_order,
+    places_of_slots,
+    squares_between,
+    squares_of_cells,
+    sums_of_cells,
+    turned,
 )
 from rapids_slink.runtime.device import Array, Device, to_host
 from rapids_slink.runtime.memory import MemoryEstimate, free_bytes
@@ -208,8 +215,8 @@ class TileSearch(ListSearch):
         self.first_tile = device.asarray((cells * (BLOCK // TILE)).astype(np.int32))
         boxes = self.kernels.boxes(self.places, self.errors, self.columns_in.rows)
         lost = 16 * EPSILON**0.5 * far_place + 2 * error  # what float32 places may be off by
-        in_slots = self.kernels.places_of_slots(self.places, self.slots.rows)
-        self.tiles = PlacedTiles(boxes, self.kernels.turned(boxes), in_slots, lost)
+        in_slots = places_of_slots(self.places, self.slots.rows, xp)
+        self.tiles = PlacedTiles(boxes, turned(boxes, xp), in_slots, lost)
         #: E of the test by its squares
         self.rounding = 2 * (self.n_features + 8) * EPSILON
         rounding = *metric.rounding_terms(self.n_features), 1 + 1e-12, 8 * EPSILON * self.farthest
@@ -315,7 +322,7 @@ class TileSearch(ListSearch):
     def columns(self) -> Encoded:
         """Return all points in their slots, with a centre and a scale for each cell."""
         origin = self.axes.centre
-        centres = self.kernels.centres_of_cells(self.points, self.slots, self.first_tile, origin)
+        centres = centres_of_cells(self.points, self.slots, self.first_tile, origin, self.device.xp)
         largest = to_host(self.kernels.largest_differences(self.points, self.slots, origin, centres))
         exponent = np.clip(DIGITS - np.frexp(largest)[1], -MAX_EXPONENT, MAX_EXPONENT)
         scales = self.device.asarray(np.where(largest > 0, np.exp2(exponent.astype("float64")), 1.0))
@@ -329,17 +336,17 @@ class TileSearch(ListSearch):
     @cached_property
     def between(self) -> tuple[Array, Array]:
         """Return the squares of the centres' lengths, (cells,), and of the distances of all pairs, (cells, cells)."""
-        return self.kernels.squares_between(self.columns.centres)
+        return squares_between(self.columns.centres)
 
     def _encode_points(self, centres: Array, scales: Array, fine: bool) -> Encoded:
         """Return the points as columns of products, counted from the cells' centres and scaled by their scales."""
         y, error, length = self.kernels.encode(
             self.points, self.slots, self.axes.centre, centres, scales, fine, columns=True
         )
-        most_moved, longest, squares, sizes = self.kernels.sums_of_cells(self.slots, error, length)
+        most_moved, longest, squares, sizes = sums_of_cells(self.slots, self.first_tile, error, length, self.device)
         if self.first_query:
             length = self.device.xp.where(self.columns_in.rows < 0, length.dtype.type(0), length)
-            _, _, squares, sizes = self.kernels.sums_of_cells(self.columns_in, error, length)
+            _, _, squares, sizes = sums_of_cells(self.columns_in, self.first_tile, error, length, self.device)
         return Encoded(self.columns_in, centres, scales, y, error, length, fine, most_moved, longest, squares, sizes)
 
     def _slots_of(self, task: SearchTask, index: Array) -> Slots:
@@ -400,7 +407,7 @@ class TileSearch(ListSearch):
             kind = self.kernels.TERM_TYPES[columns.fine]
             begins = self._buffer(f"begins, {columns.fine}", centre_products[0].shape, kind)
             self.kernels.put_begins(centre_products, self.between[1][cells], columns, cells, eta, begins)
-            squares = self.kernels.squares_of_cells(self.between[0], columns)
+            squares = squares_of_cells(self.between[0], columns)
             self._kept[columns.fine] = Terms(columns, cells.start, begin, products, begins, squares)
         return self._kept[columns.fine]
 
@@ -497,7 +504,7 @@ class TileSearch(ListSearch):
         groups = rows.groups, task.point_group
         width = min(self.order.size, max(IN_ORDER, 4 * task.k))
         top = self.exact_kernels.empty_lists(rows.ids.size, task.k)
-        candidates = self.kernels.near_in_order(rows.ids, self.position_of, self.order, width, groups)
+        candidates = near_in_order(rows.ids, self.position_of, self.order, width, groups, self.device.xp)
         self._rerank(rows, candidates, groups, top, None, task, for_bounds=True)
 
     def _near_tiles(self, row_boxes: Array, rows: Rows, common: CommonGroups, terms: Terms | None = None) -> Lists:

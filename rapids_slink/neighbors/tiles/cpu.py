@@ -8,15 +8,15 @@ from rapids_slink.metrics import EPSILON, Metric
 from rapids_slink.neighbors.exact import Candidates, ExactPoints, Groups
 from rapids_slink.neighbors.exact.cpu import rerank as rerank
 from rapids_slink.neighbors.filter import accumulation_bound
-from rapids_slink.neighbors.task import SearchTask, golden_stride, inverse, row_blocks
+from rapids_slink.neighbors.task import SearchTask, golden_stride, row_blocks
 from rapids_slink.neighbors.tiles.order import (
     BLOCK,
-    ENCODE,
     GROUP_BITS,
     ROUND_UP,
     TILE,
     TILES,
     TINY,
+    UNDERFLOW,
     Balls,
     CommonGroups,
     Cuts,
@@ -29,20 +29,17 @@ from rapids_slink.neighbors.tiles.order import (
     find_leaves,
     float32_above,
     sample_stride,
-    unit_of,
 )
 from rapids_slink.runtime.compiling import njit
 from rapids_slink.runtime.cuda import constant
 from rapids_slink.runtime.device import CPU, Array
 from rapids_slink.runtime.threads import for_each_chunk
 
-CENTRE_POINTS, MEDIAN_SAMPLE = (constant(ENCODE, name) for name in ("CENTRE_POINTS", "MEDIAN_SAMPLE"))
 MAPPED = 2**18  # values at a time
 ROUTED = 2**14  # rows at a time
 STRIDE = constant(TILES, "STRIDE")
 TILES_AT_ONCE = 16  # the most tiles of a product
 LARGEST = 1e30  # beyond this number nothing is ruled out
-UNDERFLOW = 1e-306  # added to squares: its part of E is more than what products of tiny numbers lose
 #: The types of the test's terms, coarse and fine. With float64 terms a pair does not pass only because float32 cannot
 #: tell its terms apart.
 TERM_TYPES = "float32", "float64"
@@ -56,20 +53,6 @@ def products_are_precise() -> bool:
 def lost_by_sums(n_features: int, fine: bool) -> float:
     """Return the most that sums of products of rows lose, relative to the product of both lengths."""
     return (n_features + 16) * EPSILON if fine else accumulation_bound(n_features + 16)
-
-
-def centred_sample(points: Array, size: int) -> tuple[Array, Array, float]:
-    """Return a sample of (n, d) points minus a centre, (size, d) float64; the centre, (d,); its unit: see `unit_of`.
-
-    The centre is the median of each feature, by some of the sample. Far points draw a mean so far from all others that
-    these round to one place.
-    """
-    n = len(points)
-    sample = points[np.arange(size) * sample_stride(n, size) % n].astype("float64")
-    some = min(size, MEDIAN_SAMPLE)
-    centre = np.sort(sample[:: size // some][:some], axis=0)[some // 2]
-    sample -= centre
-    return sample, centre, unit_of(float(abs(sample).max()))
 
 
 def places_of_points(
@@ -127,16 +110,6 @@ def leaves(cuts: Cuts, places: Array) -> Array:
 
     for_each_chunk(CPU, route, row_blocks(len(places), 1, ROUTED))
     return out
-
-
-def order_by_leaf(leaf: Array, breaks: Array) -> tuple[Array, Array, np.ndarray]:
-    """Return the order of rows by their leaves, (n,) int32, the position of each row in it, and its breaks.
-
-    The breaks are positions in the order, on the host; they ascend and include the first.
-    """
-    order = np.argsort(leaf, kind="stable").astype(np.int32)
-    section = np.cumsum(breaks)[leaf[order]]
-    return order, inverse(order, np), np.flatnonzero(np.concatenate(([True], section[1:] != section[:-1])))
 
 
 def rows_by_cells(
@@ -216,16 +189,6 @@ def _gap(block, tile, limit):
         if total > limit:
             break
     return total
-
-
-def turned(boxes: Array) -> Array:
-    """Return boxes as `near_tiles` reads them first: on a CPU as they are."""
-    return boxes
-
-
-def places_of_slots(places: Array, rows: Array) -> Array:
-    """Return the places of the points in slots by coordinates, (m, slots) float32; empty slots have point 0's."""
-    return np.ascontiguousarray(places[np.maximum(rows, 0)].T.astype(np.float32))
 
 
 def near_tiles(
@@ -408,21 +371,6 @@ def near_cells(
     return Lists(np.concatenate(([0], ends[:-1])), ends, np.concatenate(lists), 2 * size, None)
 
 
-def centres_of_cells(points: Array, slots: Any, first_tile: Array, origin: Array) -> Array:
-    """Return the means of some points of each cell, (cells, d) float64, counted from the origin."""
-    begins, ends = TILE * first_tile[:-1].astype(np.int64), TILE * first_tile[1:].astype(np.int64)
-    some = slots.rows[begins[:, None] + (ends - begins)[:, None] * np.arange(CENTRE_POINTS) // CENTRE_POINTS]
-    some = np.where(some < 0, slots.rows[begins][:, None], some)
-    return (points[some].astype("float64") - origin).sum(axis=1) / CENTRE_POINTS
-
-
-def squares_between(centres: Array) -> tuple[Array, Array]:
-    """Return the squares of the centres' lengths, (cells,), and of the distances of all pairs, (cells, cells)."""
-    products = centres @ centres.T
-    squares = products.diagonal().copy()
-    return squares, squares[:, None] + squares - 2 * products
-
-
 def largest_differences(points: Array, slots: Any, origin: Array, centres: Array) -> Array:
     """Return the largest |x - origin - centre| of any feature of a cell's points, (cells,) float64."""
     tile_largest, cells = np.zeros(slots.cell_of_tile.size), slots.cell_of_tile
@@ -463,17 +411,6 @@ def encode(
     return y, error, length
 
 
-def sums_of_cells(slots: Any, error: Array, length: Array) -> Array:
-    """Return by cell the largest error and length, the sum of squared lengths and the number of rows, (4, cells)."""
-    by_tile = error.reshape(-1, TILE), length.reshape(-1, TILE).astype(np.float64)
-    sums = np.zeros((4, slots.cells))
-    for cell_largest, tile_groups in zip(sums, by_tile, strict=False):
-        np.maximum.at(cell_largest, slots.cell_of_tile, tile_groups.max(axis=1))
-    np.add.at(sums[2], slots.cell_of_tile, (by_tile[1] ** 2).sum(axis=1))
-    np.add.at(sums[3], slots.cell_of_tile, (slots.rows.reshape(-1, TILE) >= 0).sum(axis=1))
-    return sums
-
-
 def put_rows(
     slots: Any, task: SearchTask, slot_of: Array, first: tuple[int, int], upper: Array = None, least: Array = None
 ) -> Rows:
@@ -490,14 +427,6 @@ def put_rows(
         np.minimum(bound, least[groups], out=bound)
     real = np.where(is_real, ids, np.int32(-1))
     return Rows(ids, real, groups, bound, where, where - np.int32(first[0]), slots.cell_of_tile - np.int32(first[1]))
-
-
-def near_in_order(ids: Array, position_of: Array, order: Array, width: int, groups: Groups) -> Candidates:
-    """Return the candidates of rows: `width` neighbours in the order, -1 for those of a row's own exclusion id."""
-    first = np.clip(position_of[ids] - width // 2, 0, order.size - width)
-    near = order[first[:, None] + np.arange(width, dtype=np.int32)]
-    near[groups[1][near] == groups[0][:, None]] = -1
-    return Candidates(near, np.full(ids.size, width, np.int32))
 
 
 def sample_lists(lists: Lists, points: Array, rows: Rows, point_group: Array, ids: Array) -> Candidates:
@@ -533,15 +462,6 @@ def _sample(begins, ends, tiles, points, bound, row_group, point_group, first, l
 
 def plan_band(lists: Lists, band: slice, slots: Any) -> None:
     """Return None: a CPU needs no arrays for a band of all lists."""
-
-
-def squares_of_cells(centre_norms: Array, points: Any) -> Array:
-    """Return 4‖b‖² + 2M²/t² + `UNDERFLOW` of each cell of points, (cells,) float64.
-
-    `centre_norms` are the squares of the centres' lengths, ‖b‖².
-    """
-    with np.errstate(over="ignore", invalid="ignore"):
-        return UNDERFLOW + 4 * centre_norms + 2 * ((points.largest_length + points.largest_error) / points.scales) ** 2
 
 
 def put_thresholds(

@@ -37,7 +37,6 @@ from rapids_slink.neighbors.tiles.order import (
     check_key_bits,
     float32_above,
     sample_stride,
-    unit_of,
 )
 from rapids_slink.runtime.cuda import (
     WARP,
@@ -85,18 +84,6 @@ def products_are_precise() -> bool:
     return fp16_keeps_bound()
 
 
-def centred_sample(points: Array, size: int) -> tuple[Array, Array, float]:
-    """Return a centred sample of the points, its centre and its unit: see `tiles.cpu.centred_sample`."""
-    n, d = points.shape
-    sample, centre, largest = cp.empty((size, d)), cp.empty(d), cp.zeros(1)
-    stride, grid = sample_stride(n, size), (-(-d // WARP),)
-    launch_blocks(
-        ENCODE, "centre_sample", grid, WARP * constant(ENCODE, "SAMPLE_WARPS"), points, n, d, size, stride, sample,
-        centre, largest, options=_options(points),
-    )  # fmt: skip
-    return sample, centre, unit_of(float(largest[0]))
-
-
 def places_of_points(
     points: Array, centre: Array, unit: float, axes: Array, departure: float
 ) -> tuple[Array, Array, float, float]:
@@ -135,14 +122,6 @@ def leaves(cuts: Cuts, places: Array) -> Array:
     leaf = cp.empty(n, cp.int32)
     launch(ORDER, "find_leaves", n, cuts.nodes, cuts.values, cuts.middles, places, m, n, leaf)
     return leaf
-
-
-def order_by_leaf(leaf: Array, breaks: Array) -> tuple[Array, Array, np.ndarray]:
-    """Return the order of rows by their leaves, positions and breaks: see `tiles.cpu.order_by_leaf`."""
-    n, by_leaf = leaf.size, cp.argsort(leaf)
-    order, position_of, begins = cp.empty(n, cp.int32), cp.empty(n, cp.int32), cp.zeros(n + 1, cp.uint64)
-    launch(ORDER, "order_rows", n, n, leaf, by_leaf, breaks, order, position_of, begins)
-    return order, position_of, _listed(begins)
 
 
 def rows_by_cells(
@@ -190,22 +169,6 @@ def boxes(places: Array, errors: Array, slots: Array) -> Array:
     tiles, m = slots.size // TILE, places.shape[1]
     out = cp.empty((tiles, 2, m))
     launch_blocks(TILES, "bound_tiles", (tiles,), TILE, places, errors, m, slots, out)
-    return out
-
-
-def turned(boxes: Array) -> Array:
-    """Return the boxes by coordinates, (2, m, tiles), in a low-discrepancy order: see `tiles.cpu.turned`."""
-    n, edges = len(boxes), boxes[0].size
-    out = cp.empty((*boxes.shape[1:], n))
-    launch(TILES, "turn_boxes", out.size, n, edges, golden_stride(n), boxes, out)
-    return out
-
-
-def places_of_slots(places: Array, rows: Array) -> Array:
-    """Return the places of the points in slots by coordinates: see `tiles.cpu.places_of_slots`."""
-    n, m = rows.size, places.shape[1]
-    out = cp.empty((m, n), cp.float32)
-    launch(TILES, "turn_places", n, n, m, rows, places, out)
     return out
 
 
@@ -259,19 +222,6 @@ def put_rows(
         first_slot, first_cell, ids, real, groups, bound, where, in_terms, cells,
     )  # fmt: skip
     return Rows(ids, real, groups, bound, where, in_terms, cells)
-
-
-def near_in_order(ids: Array, position_of: Array, order: Array, width: int, groups: Groups) -> Candidates:
-    """Return rows' neighbours in the order as candidates: see `tiles.cpu.near_in_order`.
-
-    Here they include points of a row's own exclusion id: `bound_rows` looks at the ids.
-    """
-    near = Candidates(cp.empty((ids.size, width), cp.int32), cp.empty(ids.size, cp.int32))
-    launch(
-        TILES, "list_in_order", near.ids.size, ids.size, width, order.size, ids, position_of, order, near.ids,
-        near.count,
-    )  # fmt: skip
-    return near
 
 
 def sample_lists(lists: Lists, points: Array, rows: Rows, point_group: Array, ids: Array) -> Candidates:
@@ -336,25 +286,6 @@ def near_cells(
     return Lists(begins, ends, tiles, longest, None)
 
 
-def centres_of_cells(points: Array, slots: Any, first_tile: Array, origin: Array) -> Array:
-    """Return the means of some points of each cell, (cells, d) float64: see `tiles.cpu.centres_of_cells`."""
-    out = cp.empty((slots.cells, points.shape[1]))
-    launch_blocks(
-        ENCODE, "find_centres", (slots.cells,), MARK_THREADS, points, points.shape[1], slots.rows, first_tile, origin,
-        out, options=_options(points),
-    )  # fmt: skip
-    return out
-
-
-def squares_between(centres: Array) -> tuple[Array, Array]:
-    """Return the squares of the centres' lengths and of all pairs' distances: see `tiles.cpu.squares_between`."""
-    n = len(centres)
-    products = cp.matmul(centres, centres.T, out=cp.empty((n, n)))
-    squares, between = cp.empty(n), cp.empty((n, n))
-    launch(TILES, "put_squares", n * n, n, products, squares, between)
-    return squares, between
-
-
 def largest_differences(points: Array, slots: Any, origin: Array, centres: Array) -> Array:
     """Return the largest difference of a cell's points from its centre: see `tiles.cpu.largest_differences`."""
     largest = cp.zeros(len(centres))
@@ -382,16 +313,6 @@ def encode(
     return y, error, length
 
 
-def sums_of_cells(slots: Any, error: Array, length: Array) -> Array:
-    """Return the sums of each cell, (4, cells) float64: see `rapids_slink.neighbors.tiles.cpu.sums_of_cells`."""
-    sums = cp.zeros((4, slots.cells))
-    launch_blocks(
-        TILES, "sum_up_cells", (slots.cell_of_tile.size,), TILE, error, length, slots.rows, slots.cell_of_tile, sums[0],
-        sums[1], sums[2], sums[3],
-    )  # fmt: skip
-    return sums
-
-
 def plan_band(lists: Lists, band: slice, slots: Any) -> Band:
     """Return the arrays of a band of lists: the cells that a block needs, and the work items."""
     blocks, width = lists.begins.size, min(band.stop, lists.longest) - band.start
@@ -408,16 +329,6 @@ def plan_band(lists: Lists, band: slice, slots: Any) -> Band:
         band.start + width, size, lists.lengths is None, slots.cell_of_tile, slots.cells, needed, items, zeros[:1],
     )  # fmt: skip
     return Band(needed, items, zeros[1:2], zeros[2:])
-
-
-def squares_of_cells(centre_norms: Array, points: Any) -> Array:
-    """Return each cell's share of E of the test, (cells,) float64: see `tiles.cpu.squares_of_cells`."""
-    squares = cp.empty(centre_norms.size)
-    launch(
-        TILES, "put_squares_of_cells", squares.size, squares.size, centre_norms, points.largest_error,
-        points.largest_length, points.scales, squares,
-    )  # fmt: skip
-    return squares
 
 
 def put_thresholds(

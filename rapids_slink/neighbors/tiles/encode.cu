@@ -1,4 +1,4 @@
-// These kernels read the points themselves: they find their places, the centres of cells, and images about them. __init__.py and
+// These kernels read the points themselves: they find their places and what is largest in a cell. __init__.py and
 // order.py have the proofs.
 #include "neighbors/exact/formulas.cuh"
 #include "neighbors/tiles/sizes.cuh"
@@ -10,37 +10,6 @@
 #endif
 
 constexpr int PLACE_ROWS = 2;       // a warp finds the places of these rows, which share what it reads of the axes
-constexpr int CENTRE_POINTS = 32;   // the mean of these points of a cell is its centre
-constexpr int SAMPLE_WARPS = 32, MEDIAN_SAMPLE = 127;  // warps of a block that centres columns of a sample, and rows of a median
-
-// Writes the features of `size` rows, i times `stride` modulo n, minus `centre`, the median of each by up to MEDIAN_SAMPLE of them; and
-// the largest difference, zero at first. A block has 32 features, of which a lane has one.
-extern "C" __global__ void __launch_bounds__(WARP * SAMPLE_WARPS) centre_sample(
-    const VALUE* __restrict__ points, long long n, int d, int size, long long stride, double* __restrict__ sample,
-    double* __restrict__ centre, double* largest) {
-    __shared__ double some[MEDIAN_SAMPLE][WARP], medians[WARP];
-    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, f = blockIdx.x * WARP + lane, rows = min(size, MEDIAN_SAMPLE);
-    auto value = [&](int s) { return f < d ? widen(points[(size_t)(s * stride % n) * d + f]) : 0; };
-    for (int s = warp; s < rows; s += SAMPLE_WARPS) some[s][lane] = value(s * (size / rows));
-    __syncthreads();
-    for (int s = warp; s < rows; s += SAMPLE_WARPS) {
-        double own = some[s][lane];
-        int below = 0;  // the first of equal values counts as less
-        for (int r = 0; r < rows; r++) below += some[r][lane] < own || (some[r][lane] == own && r < s);
-        if (below == rows / 2) medians[lane] = own;
-    }
-    __syncthreads();
-    double median = medians[lane], most = 0;
-    if (f < d) {
-        if (warp == 0) centre[f] = median;
-        for (int s = warp; s < size; s += SAMPLE_WARPS) {
-            double x = minus(value(s), median);
-            sample[(size_t)s * d + f] = x, most = fmax(most, fabs(x));
-        }
-    }
-    most = warp_max(most);
-    if (lane == 0) atomic_max(largest, most);
-}
 
 // Returns the sum over a warp's lanes of x[lane / 2], of N values: each step adds half of what a lane has to those of its partner.
 template <int N> __device__ __forceinline__ double sum_of_own(const double (&x)[N], int lane) {
@@ -110,25 +79,6 @@ extern "C" __global__ void find_places(
     }
     farthest = block_max(farthest), most_off = block_max(most_off);
     if (threadIdx.x == 0) atomic_max(most, __longlong_as_double(farthest)), atomic_max(most + 1, __longlong_as_double(most_off));
-}
-
-// Writes the centres of cells, (cells, d): the means of some of their points, counted from the origin. A slot that is empty counts for the
-// cell's first. A block a cell.
-extern "C" __global__ void find_centres(
-    const VALUE* __restrict__ points, int d, const int* __restrict__ slots, const int* __restrict__ first_tile,
-    const double* __restrict__ origin, double* __restrict__ centres) {
-    __shared__ int rows[CENTRE_POINTS];
-    long long begin = (long long)first_tile[blockIdx.x] * TILE, end = (long long)first_tile[blockIdx.x + 1] * TILE;
-    if (threadIdx.x < CENTRE_POINTS) {
-        int row = slots[begin + (end - begin) * threadIdx.x / CENTRE_POINTS];
-        rows[threadIdx.x] = row < 0 ? slots[begin] : row;
-    }
-    __syncthreads();
-    for (int f = threadIdx.x; f < d; f += blockDim.x) {
-        double sum = 0;
-        for (int c = 0; c < CENTRE_POINTS; c++) sum += minus(widen(points[(size_t)rows[c] * d + f]), origin[f]);
-        centres[(size_t)blockIdx.x * d + f] = sum / CENTRE_POINTS;
-    }
 }
 
 // Returns a point's feature, counted from the origin and then from its cell's centre.

@@ -232,22 +232,6 @@ extern "C" __global__ void find_leaves(
     leaf[i] = node.begin;
 }
 
-// Writes the order of rows whose leaves are sorted, and where each stands in it. `begins` counts the breaks, from zero on, and gets their
-// positions in no order, of which the first is 0. A leaf that begins at a break has rows: those of the sample that made it.
-extern "C" __global__ void order_rows(
-    long long n, const int* __restrict__ leaf, const long long* __restrict__ by_leaf, const int* __restrict__ breaks,
-    int* __restrict__ order, int* __restrict__ position_of, u64* begins) {
-    long long i = thread_index();
-    bool apart = false;
-    if (i < n) {
-        int row = by_leaf[i], own = leaf[row];
-        order[i] = row, position_of[row] = i;
-        apart = i == 0 || (own != leaf[by_leaf[i - 1]] && breaks[own]);
-    }
-    u64 slot = claim_in_warp(apart, begins);
-    if (apart) begins[1 + slot] = i;
-}
-
 // Writes the keys by which the rows of a task, all or those of an index, are in slots: cell, exclusion id, and slot of the cell,
 // which has up to 2^shift. A null pointer is for rows without exclusion ids.
 extern "C" __global__ void put_keys(

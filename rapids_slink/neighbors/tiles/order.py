@@ -28,8 +28,10 @@ from typing import Any, NamedTuple, Self, TypeAlias
 import numpy as np
 
 from rapids_slink.metrics import EPSILON
-from rapids_slink.neighbors.task import golden_stride
-from rapids_slink.ordering import keys_of_floats
+from rapids_slink.neighbors.exact import Candidates, Groups
+from rapids_slink.neighbors.exact import kernels as exact_kernels
+from rapids_slink.neighbors.task import golden_stride, inverse
+from rapids_slink.ordering import keys_of_floats, stable_order
 from rapids_slink.runtime.compiling import njit
 from rapids_slink.runtime.cuda import constant
 from rapids_slink.runtime.device import Array, Device, half, to_host
@@ -47,10 +49,13 @@ CELL, MOST_CELLS = 1024, 512
 MAX_EXPONENT = 1000
 #: A place has up to AXES axes. They are found on AXIS_ROWS rows, in MULTIPLICATIONS products with their covariance.
 AXES, AXIS_ROWS, MULTIPLICATIONS = constant(ENCODE, "MOST_AXES"), 2**12, 3
+#: The places' centre is the median of up to MEDIAN_SAMPLE rows, and a cell's is the mean of CENTRE_POINTS of its own.
+MEDIAN_SAMPLE, CENTRE_POINTS = 127, 32
 #: The tree cuts at most SAMPLE places. A block begins at a cut with at least MIN_SIDE points on either side, and at
 #: least SAMPLED_SIDE of the sample: most nodes of a few points have a gap.
 SAMPLE, MIN_SIDE, SAMPLED_SIDE = 2**16, 512, 16
 ROUND_UP, TINY = 1 + 2.0**-22, 1e-30
+UNDERFLOW = 1e-306  # added to squares: its part of E is more than what products of tiny numbers lose
 #: The bits of an exclusion id in a key; the ids are int32.
 GROUP_BITS = constant(ORDER, "GROUP_BITS")
 #: A node's cut is the number of an axis, `BALL` for a radius, or `LEAF` for none. See order.cu for the others.
@@ -106,7 +111,7 @@ class PlacedTiles(NamedTuple):
     """The tiles of points, as `near_tiles` looks at them."""
 
     boxes: Array  # (tiles, 2, m) float64
-    turned: Array  # the same as `turned` returns them: a GPU reads these first
+    turned: Array  # as `turned` returns them: a GPU reads these first
     places: Array  # (m, slots) float32, as `places_of_slots` returns them
     lost: float  # what places and boxes' edges together are off by, at most
 
@@ -167,7 +172,7 @@ class Axes:
     def of(cls, points: Array, device: Device) -> Self:
         """Return nearly the leading principal axes of a sample of (n, d) points, with its centre and unit."""
         n, d = points.shape
-        sample, centre, unit = kernels(device).centred_sample(points, min(n, AXIS_ROWS))
+        sample, centre, unit = centred_sample(points, min(n, AXIS_ROWS), device.xp)
         m = min(AXES, d)
         axes = np.random.default_rng(0).standard_normal((d, m))
         for _ in range(MULTIPLICATIONS):
@@ -243,13 +248,92 @@ class Slots:
         return type(self)(self.rows[rows], self.cell_of_tile[tiles], self.cell_of_block[begin:end], self.cells)
 
 
+def centred_sample(points: Array, size: int, xp: Any) -> tuple[Array, Array, float]:
+    """Return a sample of (n, d) points minus a centre, (size, d) float64; the centre, (d,); its unit: see `unit_of`.
+
+    The centre is the median of each feature, by some of the sample. Far points draw a mean so far from all others that
+    these round to one place.
+    """
+    n, some = len(points), min(size, MEDIAN_SAMPLE)
+    sample = points[xp.arange(size) * sample_stride(n, size) % n].astype("float64")
+    centre = xp.sort(sample[:: size // some][:some], axis=0)[some // 2]
+    sample -= centre
+    return sample, centre, unit_of(float(abs(sample).max()))
+
+
+def order_by_leaf(leaf: Array, breaks: Array, xp: Any) -> tuple[Array, Array, np.ndarray]:
+    """Return the order of rows by their leaves, (n,) int32, the position of each row in it, and its breaks.
+
+    The breaks are positions in the order, on the host; they ascend and include the first.
+    """
+    order = stable_order(leaf, xp).astype("int32")
+    section = xp.cumsum(breaks)[leaf[order]]
+    return order, inverse(order, xp), np.append(0, 1 + np.flatnonzero(to_host(section[1:] != section[:-1])))
+
+
+def near_in_order(ids: Array, position_of: Array, order: Array, width: int, groups: Groups, xp: Any) -> Candidates:
+    """Return the candidates of rows: `width` neighbours in the order, -1 for those of a row's own exclusion id."""
+    first = xp.clip(position_of[ids] - width // 2, 0, order.size - width)
+    near = order[first[:, None] + xp.arange(width, dtype="int32")]
+    near = xp.where(groups[1][near] == groups[0][:, None], xp.int32(-1), near)
+    return Candidates(near, xp.full(ids.size, width, "int32"))
+
+
+def turned(boxes: Array, xp: Any) -> Array:
+    """Return boxes by coordinates, (2, m, tiles), with the tiles in a low-discrepancy order."""
+    n = len(boxes)
+    return xp.ascontiguousarray(boxes[xp.arange(n) * golden_stride(n) % n].transpose(1, 2, 0))
+
+
+def places_of_slots(places: Array, rows: Array, xp: Any) -> Array:
+    """Return the places of the points in slots by coordinates, (m, slots) float32; empty slots have point 0's."""
+    return xp.ascontiguousarray(places.astype("float32")[xp.maximum(rows, 0)].T)
+
+
+def centres_of_cells(points: Array, slots: Slots, first_tile: Array, origin: Array, xp: Any) -> Array:
+    """Return the means of some points of each cell, (cells, d) float64, counted from the origin."""
+    begins, ends = (TILE * part[:, None].astype("int64") for part in (first_tile[:-1], first_tile[1:]))
+    some = slots.rows[begins + (ends - begins) * xp.arange(CENTRE_POINTS) // CENTRE_POINTS]
+    some = xp.where(some < 0, slots.rows[begins], some)
+    return (points[some].astype("float64") - origin).sum(axis=1) / CENTRE_POINTS
+
+
+def squares_between(centres: Array) -> tuple[Array, Array]:
+    """Return the squares of the centres' lengths, (cells,), and of the distances of all pairs, (cells, cells)."""
+    products = centres @ centres.T
+    squares = products.diagonal().copy()
+    return squares, squares[:, None] + squares - 2 * products
+
+
+def sums_of_cells(slots: Slots, first_tile: Array, error: Array, length: Array, device: Device) -> list[Array]:
+    """Return by cell the largest error and length, the sum of squared lengths and the number of rows, float64."""
+    xp, sums = device.xp, []
+    error, length = (part.reshape(-1, TILE).astype("float64") for part in (error, length))
+    for parts in (error, length):
+        least = xp.zeros(slots.cells)
+        exact_kernels(device).scatter_min(least, slots.cell_of_tile, -parts.max(axis=1, keepdims=True))
+        sums.append(-least)
+    for parts in (length * length, (slots.rows >= 0).reshape(-1, TILE).astype("float64")):
+        total = xp.concatenate((xp.zeros(1), xp.cumsum(parts.sum(axis=1))))
+        sums.append(total[first_tile[1:]] - total[first_tile[:-1]])
+    return sums
+
+
+def squares_of_cells(centre_norms: Array, points: Any) -> Array:
+    """Return 4‖b‖² + 2M²/t² + `UNDERFLOW` of each cell of points, (cells,) float64.
+
+    `centre_norms` are the squares of the centres' lengths, ‖b‖².
+    """
+    radius = (points.largest_length + points.largest_error) / points.scales
+    return UNDERFLOW + 4 * centre_norms + 2 * radius * radius
+
+
 def near_order(places: Array, device: Device) -> tuple[Array, Array, np.ndarray]:
     """Return an order of n places, (n,) int32, each one's position in it, and where new blocks begin, on the host."""
     n, of = len(places), kernels(device)
     step = -(-n // SAMPLE)
     cuts = of.cut(places, n // step, max(2, TILE // step), max(SAMPLED_SIDE, MIN_SIDE // step))
-    order, position_of, begins = of.order_by_leaf(of.leaves(cuts, places), cuts.breaks)
-    return order, position_of, begins
+    return order_by_leaf(of.leaves(cuts, places), cuts.breaks, device.xp)
 
 
 @njit(nogil=True, cache=True)

@@ -47,22 +47,6 @@ extern "C" __global__ void __launch_bounds__(TILE) bound_tiles(
     }
 }
 
-// Writes the boxes' edges by coordinates, (2, m, tiles), with the tiles in the low-discrepancy order.
-extern "C" __global__ void turn_boxes(int n_tiles, int edges, int stride, const double* __restrict__ boxes, double* __restrict__ out) {
-    long long i = thread_index();
-    if (i >= (long long)n_tiles * edges) return;
-    out[i] = boxes[(size_t)tile_at(i % n_tiles, stride, n_tiles) * edges + i / n_tiles];
-}
-
-// Writes the places of the points in slots by coordinates, (m, slots) float32, and that of point 0 in empty slots.
-extern "C" __global__ void turn_places(
-    long long n, int m, const int* __restrict__ slots, const double* __restrict__ places, float* __restrict__ out) {
-    long long s = thread_index();
-    if (s >= n) return;
-    const double* place = places + (size_t)max(slots[s], 0) * m;
-    for (int f = 0; f < m; f++) out[f * n + s] = place[f];
-}
-
 // Marks the tiles within the reach of each block of rows, except those of its exclusion id: bit b of word w is the tile at position
 // 32 w + b of the order. `rows` are the boxes of the blocks' tiles, `tiles` those of the points', turned. A column of thread blocks
 // has a block of rows: there may be more than a grid has rows.
@@ -289,16 +273,6 @@ extern "C" __global__ void put_rows(
     if (s % TILE == 0) cell_in_terms[s / TILE] = cell_of_tile[s / TILE] - first_cell;
 }
 
-// Writes the neighbours of rows in the order, `width` of n for each.
-extern "C" __global__ void list_in_order(
-    long long rows, int width, int n, const int* __restrict__ ids, const int* __restrict__ position_of, const int* __restrict__ order,
-    int* __restrict__ near, int* __restrict__ count) {
-    long long i = thread_index(), s = i / width, c = i % width;
-    if (s >= rows) return;
-    near[i] = order[max(0, min(position_of[ids[s]] - width / 2, n - width)) + c];
-    if (c == 0) count[s] = width;
-}
-
 // Writes candidates of rows, `size` of each: some of the `points` in slots, evenly of the tiles of its block's list. Empty slots have none.
 extern "C" __global__ void sample_lists(
     long long rows, int size, const double* __restrict__ bound, const long long* __restrict__ begins,
@@ -397,29 +371,6 @@ extern "C" __global__ void list_near_cells(
     if (lane == 0) begins[b] = begin, ends[b] = end;
 }
 
-// Writes the squares of n rows' lengths and of the distances of all pairs, from their products.
-extern "C" __global__ void put_squares(
-    int n, const double* __restrict__ products, double* __restrict__ squares, double* __restrict__ between) {
-    long long i = thread_index(), a = i / n, b = i % n;
-    if (a >= n) return;
-    between[i] = products[a * (n + 1)] + products[b * (n + 1)] - 2 * products[i];
-    if (a == b) squares[a] = products[i];
-}
-
-// Raises the largest error and the largest length of each cell's rows, which are zero at first, and adds up its squared lengths. A block
-// takes a tile.
-extern "C" __global__ void __launch_bounds__(TILE) sum_up_cells(
-    const float* __restrict__ error, const float* __restrict__ length, const int* __restrict__ slots,
-    const int* __restrict__ cell_of_tile, double* largest_error, double* largest_length, double* squares, double* rows) {
-    long long s = thread_index();
-    int cell = cell_of_tile[blockIdx.x];
-    double moved = warp_max((double)error[s]), own = length[s], longest = warp_max(own), square = warp_sum(own * own);
-    int real = __popc(__ballot_sync(ALL_LANES, slots[s] >= 0));
-    if (threadIdx.x % WARP) return;
-    atomic_max(largest_error + cell, moved), atomic_max(largest_length + cell, longest);
-    atomicAdd(squares + cell, square), atomicAdd(rows + cell, (double)real);
-}
-
 // Takes a band of each block's list, the tiles from `first` to `last`: marks the cells that they are of, and makes work items of `size`
 // of them for fused/pass.cuh, counted by `claimed`. `as_long`: all lists have as many items as if they went on to `last`. Those beyond a
 // list's end have no tiles: they begin and end at position 1, so that no position before the first is read. A block of threads has a block
@@ -441,16 +392,6 @@ extern "C" __global__ void plan_band(
         items[item + i] = from < to ? int4{(int)blockIdx.x * (BLOCK / TILE), (int)from, (int)to, 0}
                                     : int4{(int)blockIdx.x * (BLOCK / TILE), 1, 1, 0};
     }
-}
-
-// Writes for each cell of points 4‖b‖² + 2M²/t², which E of the test has, and UNDERFLOW.
-extern "C" __global__ void put_squares_of_cells(
-    int cells, const double* __restrict__ centre_norms, const double* __restrict__ largest_error,
-    const double* __restrict__ largest_length, const double* __restrict__ scales, double* __restrict__ squares) {
-    int c = thread_index();
-    if (c >= cells) return;
-    double radius = (largest_length[c] + largest_error[c]) / scales[c];
-    squares[c] = UNDERFLOW + 4 * centre_norms[c] + 2 * radius * radius;
 }
 
 // Writes the thresholds of the products of n rows, by the cells of points that their block needs, (cells, n). `products` are of the cells'
