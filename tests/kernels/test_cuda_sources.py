@@ -163,7 +163,6 @@ OPTIONS = {
     ),
     **dict.fromkeys(
         [
-            "dendrogram/catalogue.cu",
             "neighbors/filter/quantize.cu",
             "neighbors/dimension.cu",
             "neighbors/small_batch/nearest.cu",
