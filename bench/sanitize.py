@@ -24,7 +24,7 @@ from scipy.sparse import csr_matrix
 import rapids_slink
 from bench.trees import Tree, balanced, chain, random, star
 from rapids_slink.dendrogram import kernels as dendrogram_kernels
-from rapids_slink.dendrogram.condense import Condensed, Merges, columns_of, condense
+from rapids_slink.dendrogram.condense import Merges, condense
 from rapids_slink.items.search import all_distances, forest_of_items
 from rapids_slink.items.stored import Sets, SparseRows
 from rapids_slink.items.strings import Strings
@@ -341,20 +341,16 @@ def condense_tree(device: Device) -> tuple[Any, ...]:
     merges = Merges(left, right, columns["weight"][order], size)
     kernels, moved = dendrogram_kernels(device), tuple(map(device.asarray, merges))
     tree = kernels.condense(*moved, 5) if device.is_gpu else condense(merges, 3000, 5)
-    return *tree, *columns_of(Condensed(*tree), device=device).values(), kernels.heights_of_size(*moved, 5)
+    return *tree, kernels.heights_of_size(*moved, 5)
 
 
-def sum_up(device: Device) -> tuple[Any, ...]:
-    """Return the sums, the labels and the scores of points in the clusters of a condensed dendrogram.
-
-    One of the clusters has no points.
-    """
+def label_points(device: Device) -> tuple[Any, ...]:
+    """Return the labels and the scores of points in the clusters of a condensed dendrogram."""
     rng = np.random.default_rng(0)
     cluster, birth = 2 * rng.integers(0, 4, 3000).astype(np.int32), rng.random(8)
     placed = device.asarray(cluster), device.asarray(birth[cluster] + rng.random(cluster.size))
     label, kernels = np.array([-1, -1, 0, -1, 1, 1, 2, 2], np.int32), dendrogram_kernels(device)
-    sums = kernels.sum_up_clusters(*placed, birth, np.empty(0))
-    return *sums, *kernels.label_points(*placed, label, 2 * birth, 0.1), kernels.score_points(*placed, 2 * birth)
+    return *kernels.label_points(*placed, label, 2 * birth, 0.1), kernels.score_points(*placed, 2 * birth)
 
 
 def compare_items(device: Device, kind: Any, metric: str, rows: Any) -> tuple[Any, ...]:
@@ -456,7 +452,7 @@ def steps() -> Iterator[tuple[str, Step]]:
         yield f"tree, {joins.__name__}", partial(merge, joins=joins, n=257)
         yield f"tree of two, {joins.__name__}", partial(merge, joins=joins, n=2)
     yield "condensed dendrogram", condense_tree
-    yield "sums of clusters", sum_up
+    yield "points of clusters", label_points
     for d, dtype in ((2, "float32"), (3, "float64")):
         some = np.tile(islands[:, :d], (2, 1)).astype(dtype)
         yield f"friends, {d} features", partial(friends_of_rows, points=some, distance=1.5)

@@ -17,6 +17,7 @@ from rapids_slink import pipeline, prediction
 from rapids_slink.dendrogram import condense
 from rapids_slink.dendrogram.cutting import COLUMNS, CutParameters, StableClusters, write_labels
 from rapids_slink.hierarchy import plotting
+from rapids_slink.hierarchy.exports import Deferred
 from rapids_slink.hierarchy.model import WithRows
 from rapids_slink.hierarchy.trees import CondensedTree, MinimumSpanningTree, SingleLinkageTree
 from rapids_slink.metrics import PRECOMPUTED, MetricName
@@ -65,7 +66,7 @@ class DensityHierarchy(PointHierarchy):
     cluster_persistence_: Values
     centroids_: Values
     medoids_: Values
-    _condensed_: Frame  # see condense.columns_of
+    _condensed_: Frame = Deferred()  # type: ignore[assignment]  # see condense.columns_of
     _drawn_: Values  # with gen_min_span_tree and without prediction_data: the rows' values
     _core_: Values  # with prediction_data: see prediction.core_distances
     _selected_: Values  # the cluster in the condensed tree of each label

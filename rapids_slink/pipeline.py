@@ -590,7 +590,10 @@ def flat_attributes(flat: FlatClusters, points: Points) -> dict[str, Any]:
         "n_clusters_": flat.n_clusters,
         **{name: output.labels(array, index, SERIES_NAMES[name]) for name, array in flat.rows.items()},
         **{name: points.output.array(array) for name, array in flat.clusters.items()},
-        **{name: points.frame(frame) for name, frame in flat.frames.items()},
+        **{
+            name: Later(frame, points.output) if callable(frame) else points.frame(frame)
+            for name, frame in flat.frames.items()
+        },
         **flat.values,
         "_output": points.output,
         "_index": index,

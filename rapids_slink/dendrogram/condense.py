@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rapids_slink.points.check import require_numbers
+from rapids_slink.points.output import PreallocatedFrame
 from rapids_slink.runtime.compiling import njit
-from rapids_slink.runtime.device import CPU, Array, Device, half, to_host
+from rapids_slink.runtime.device import CPU, Array, Device, device_of, half, to_host
 
 
 class Merges(NamedTuple):
@@ -98,21 +99,23 @@ def _as_one_tree(merges: Merges, n: int) -> Merges:
 def columns_of(tree: Condensed, weighting: Weighting | None = None, device: Device = CPU) -> dict[str, Array]:
     """Return the columns of a `CondensedTree`: first the rows of the clusters, then those of the points.
 
-    The values of the dendrogram's points are on this device, which may be a GPU only if there are no weights.
+    The values of the dendrogram's points are on this device. The weights are on the host.
     """
-    if device.is_gpu:
-        columns: tuple[Array, ...] = half(device, __package__).columns_of(
-            tree.parent, tree.birth, tree.size, tree.cluster, tree.departure
-        )
-        return dict(zip(CONDENSED, columns, strict=True))
-    n, clusters = tree.cluster.size, tree.parent.size
-    size = np.ones(n, np.int64) if weighting is None else weighting.weight
+    xp, n, clusters = device.xp, tree.cluster.size, tree.parent.size
+    parent, birth, sizes = (device.asarray(column[1:]) for column in (tree.parent, tree.birth, tree.size))
+    size = device.asarray(np.ones(n, np.int64) if weighting is None else weighting.weight)
     return {
-        "parent": n + np.concatenate([tree.parent[1:], tree.cluster], dtype=np.int64),
-        "child": np.concatenate([np.arange(n + 1, n + clusters), np.arange(n)]),
-        "lambda_val": np.concatenate([tree.birth[1:], tree.departure]),
-        "child_size": np.concatenate([tree.size[1:], size], dtype=size.dtype),
+        "parent": xp.concatenate([parent, tree.cluster]).astype("int64") + n,
+        "child": xp.concatenate([xp.arange(n + 1, n + clusters), xp.arange(n)]),
+        "lambda_val": xp.concatenate([birth, tree.departure]),
+        "child_size": xp.concatenate([sizes, size]).astype(size.dtype),
     }
+
+
+def condensed_frame(tree: Condensed, weighting: Weighting | None, device: Device) -> PreallocatedFrame:
+    """Return the frame of a `CondensedTree` on a device. The values of points are there, or on the host."""
+    columns = columns_of(tree, weighting, device_of(tree.cluster))
+    return PreallocatedFrame.of(device, {name: device.asarray(column) for name, column in columns.items()})
 
 
 def from_frame(frame: Any, n: int) -> Condensed:
@@ -231,10 +234,11 @@ class Summary(NamedTuple):
     first: np.ndarray  # (c,) int32, the first of the points that fall out of it, n if none does
 
 
-def summarize(tree: Condensed, device: Device = CPU, weighting: Weighting | None = None) -> Summary:
-    """Return the summary of a dendrogram whose points are on this device, a GPU only if there are no weights."""
+def summarize(tree: Condensed, weighting: Weighting | None = None) -> Summary:
+    """Return the summary of a dendrogram, made on the host: a GPU would sort the points by their clusters."""
     weight = NOTHING if weighting is None else weighting.weight
-    summary = Summary(*half(device, __package__).sum_up_clusters(tree.cluster, tree.departure, tree.birth, weight))
+    placed = to_host(tree.cluster), to_host(tree.departure)
+    summary = Summary(*half(CPU, __package__).sum_up_clusters(*placed, tree.birth, weight))
     outer, birth = tree.parent[1:], tree.birth[1:]
     with np.errstate(over="ignore"):
         np.add.at(summary.stability, outer, (birth - tree.birth[outer]) * tree.size[1:])

@@ -3,12 +3,11 @@
 import numpy as np
 
 from rapids_slink.runtime.compiling import njit
-from rapids_slink.runtime.cuda import constant
 from rapids_slink.runtime.device import CPU
 from rapids_slink.runtime.threads import chunks_for_cores, for_each_chunk
 
 #: The number of points of a cluster whose times are summed at a time.
-SUMMED = constant("dendrogram/clusters.cu", "SUMMED")
+SUMMED = 256
 #: The number of groups whose edges a thread merges at a time.
 GROUPS_OF_CHUNK = 2**11
 
@@ -178,8 +177,8 @@ def sum_up_clusters(cluster, departure, birth, weight):
     `cluster`, `departure` and `birth` are those of `Condensed`. `weight` is the weight of each point, (n,) float64, or
     an empty array if each has 1. Returns three arrays of shape (c,). The first is the sum of the times, in λ, that
     points are in a cluster before they fall out of it, float64. The second is the largest λ of these points, float64.
-    The third is the first of these points, int32, n if there is none. Both devices sum `SUMMED` points of a cluster one
-    after another, and then these sums, so that they agree in all bits.
+    The third is the first of these points, int32, n if there is none. `SUMMED` points of a cluster are summed one after
+    another, and then these sums.
     """
     n, c = cluster.size, birth.size
     total, part, largest = np.zeros(c), np.zeros(c), np.zeros(c)

@@ -141,21 +141,6 @@ def condense(left_child: Array, right_child: Array, height: Array, size: Array, 
     return Condensed(outer, rates, sizes, cluster, departure)
 
 
-def columns_of(
-    parent: np.ndarray, birth: np.ndarray, size: np.ndarray, cluster: Array, departure: Array
-) -> tuple[Array, ...]:
-    """Return the columns of a `CondensedTree`, made from those of a `Condensed`."""
-    rows = parent.size - 1 + cluster.size
-    outer, child = cp.empty((2, rows), cp.int64)
-    rate, child_size = cp.empty(rows), cp.empty(rows, cp.int64)
-    parent, birth, size = (cp.asarray(column[1:]) for column in (parent, birth, size))
-    launch(
-        SUMS, "put_columns", rows, parent.size, parent, birth, size, cluster.size, cluster, departure, outer, child,
-        rate, child_size,
-    )  # fmt: skip
-    return outer, child, rate, child_size
-
-
 def label_points(
     cluster: Array, departure: Array, label: np.ndarray, largest: np.ndarray, stay: float
 ) -> tuple[Array, Array]:
@@ -195,30 +180,6 @@ def _follow_parts(
     for _ in range(m.bit_length()):  # a path has at most m pointers
         launch(SUMS, "follow", 2 * nodes, nodes, pointer)
     return pointer, rate, split[: int(count[0])]
-
-
-def sum_up_clusters(cluster: Array, departure: Array, birth: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Sum up the points of each cluster, as `rapids_slink.dendrogram.cpu.sum_up_clusters` does.
-
-    Raises ValueError if the points have weights. The results are on the host.
-    """
-    if weight.size:
-        raise ValueError("a GPU sums up clusters of points without weights")
-    n, c = cluster.size, birth.size
-    key, start = cp.empty(n, cp.uint64), cp.empty(c + 1, cp.int64)
-    points, clusters = np.int32(n), np.int32(c)
-    launch(SUMS, "pack_clusters", n, points, cluster, key)
-    key.sort()
-    launch(SUMS, "find_starts", n + 1, points, clusters, key, start)
-    ends = np.cumsum(-(-np.diff(start.get()) // cpu.SUMMED))
-    first_part, max_parts = cp.asarray(np.append(np.zeros(1, np.int64), ends)), n // cpu.SUMMED + c
-    (sums, maxima), (total, largest), first = cp.empty((2, max_parts)), cp.empty((2, c)), cp.empty(c, cp.int32)
-    launch(
-        SUMS, "sum_parts", max_parts, points, clusters, key, start, first_part, departure, cp.asarray(birth), sums,
-        maxima,
-    )  # fmt: skip
-    launch(SUMS, "sum_clusters", c, points, clusters, key, start, first_part, sums, maxima, total, largest, first)
-    return total.get(), largest.get(), first.get()
 
 
 def _launch(kernel: str, jobs: int, *arguments: Any) -> None:

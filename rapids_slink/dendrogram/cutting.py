@@ -17,6 +17,7 @@ gather.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import inf
 from numbers import Real
 from typing import Any, ClassVar, Self, TypedDict
@@ -30,8 +31,8 @@ from rapids_slink.dendrogram.condense import (
     Selected,
     Summary,
     Weighting,
-    columns_of,
     condense,
+    condensed_frame,
     outlier_scores,
     select,
     summarize,
@@ -638,7 +639,8 @@ class FlatClusters:
     n_clusters: int
     rows: Mapping[str, Any]  # dict of (n,) arrays by attribute, a value for each row
     clusters: Mapping[str, Any] = field(default_factory=dict)  # dict of arrays by attribute, a value for each cluster
-    frames: Mapping[str, Any] = field(default_factory=dict)  # dict of DataFrame by attribute
+    #: dict by attribute of DataFrame, or of a function that makes the columns when the frame is first asked for
+    frames: Mapping[str, Any] = field(default_factory=dict)
     values: Mapping[str, Any] = field(default_factory=dict)  # dict of numbers by attribute
 
 
@@ -812,7 +814,7 @@ class StableClusters(ClusterRule):
         else:
             tree_device, columns = CPU, Merges(*map(to_host, columns))
             tree = condense(columns, n, self.min_size, self.weighting)
-        summary = summarize(tree, tree_device, self.weighting)
+        summary = summarize(tree, self.weighting)
         return tree, summary, select(tree, self.rule, summary, tree_device), tree_device
 
     def choose(self, merges: PreallocatedFrame, n: int, device: Device, report: Report) -> FlatClusters:
@@ -820,14 +822,15 @@ class StableClusters(ClusterRule):
         with report.stage("clusters", device):
             tree, summary, selected, tree_device = self.select(merges, n)
             scores = outlier_scores(tree, summary, tree_device)
-            condensed = {name: device.asarray(v) for name, v in columns_of(tree, self.weighting, tree_device).items()}
             rows = {"labels_": selected.labels, "probabilities_": selected.probabilities, "outlier_scores_": scores}
             rows = {name: copy_out(tree_device, values) for name, values in rows.items()}
+            placed = (copy_out(tree_device, values) for values in (tree.cluster, tree.departure))
+            tree = Condensed(tree.parent, tree.birth, tree.size, *placed)
         return FlatClusters(
             selected.persistence.size,
             rows,
             {"cluster_persistence_": selected.persistence, "_selected_": selected.clusters},
-            {"_condensed_": frame_of(device, condensed)},
+            {"_condensed_": partial(condensed_frame, tree, self.weighting, device)},
         )
 
 

@@ -50,7 +50,7 @@ from rapids_slink.neighbors.task import PartLists, SearchTask
 from rapids_slink.ordering import edge_codes, sort_in_place, stable_order
 from rapids_slink.pipeline import estimate_fit, flat_attributes, tree_of_points, within_distance
 from rapids_slink.points.keys import GroupBy, names_of, numbered
-from rapids_slink.points.output import EDGE_TYPES, PreallocatedFrame, frame_of, is_collection
+from rapids_slink.points.output import EDGE_TYPES, Later, PreallocatedFrame, frame_of, is_collection
 from rapids_slink.report import Report, counted, listed
 from rapids_slink.runtime.device import CPU, Array, Device, is_on_gpu, resolve, to_host
 from rapids_slink.runtime.memory import check_memory
@@ -251,7 +251,8 @@ def attributes_of_tree(
     with report.stage("linkage", device):
         merges = build_linkage(edges, n, rule.merge_groups)
     flat = flat_attributes(rule.choose(merges, n, device, report), without_values(n, device))
-    return {"linkage_": merges.frame, "mst_": edges.frame, **flat, "report_": report}
+    made = {name: value.frame() if isinstance(value, Later) else value for name, value in flat.items()}
+    return {"linkage_": merges.frame, "mst_": edges.frame, **made, "report_": report}
 
 
 #: The number of blocks whose lists are combined at a time, so that few lists wait in memory.

@@ -86,8 +86,7 @@ class Deferred:
             raise AttributeError(f"{kind.__name__!r} object has no attribute {self.name!r}")
         frame = vars(model)[self.name]
         if isinstance(frame, Later):
-            columns = frame.columns() if callable(frame.columns) else frame.columns
-            frame = vars(model)[self.name] = frame.output.frame(columns.frame)
+            frame = vars(model)[self.name] = frame.frame()
         return frame
 
     def __set__(self, model: Any, frame: Any) -> None:

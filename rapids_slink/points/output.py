@@ -405,6 +405,11 @@ class Later(NamedTuple):
     columns: PreallocatedFrame | Callable[[], PreallocatedFrame]
     output: OutputKind
 
+    def frame(self) -> Any:
+        """Return the frame."""
+        columns = self.columns() if callable(self.columns) else self.columns
+        return self.output.frame(columns.frame)
+
 
 def frame_of(device: Device, columns: Mapping[str, Any]) -> Any:
     """Return the dataframe of `PreallocatedFrame.of`."""
