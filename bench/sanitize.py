@@ -43,6 +43,7 @@ from rapids_slink.points import interleave as interleaved
 from rapids_slink.points.check import check_finite
 from rapids_slink.points.keys import groups_of
 from rapids_slink.points.output import EDGE_TYPES, PreallocatedFrame, on_host
+from rapids_slink.prediction import catalogue_of, read_rows
 from rapids_slink.report import Report
 from rapids_slink.runtime import cuda as launches
 from rapids_slink.runtime.device import CPU, Device, cuda, to_host
@@ -146,6 +147,14 @@ def friends_of_rows(device: Device, points: np.ndarray, distance: float) -> tupl
     labels = xp.empty(len(points), "int32")
     problem = Problem(settings, device, len(points), points.shape[1], points.dtype.itemsize)
     return np.array(label_friends(device.asarray(points), problem, labels, Report())), labels
+
+
+def list_clusters(device: Device, points: np.ndarray, box: np.ndarray) -> tuple[Any, ...]:
+    """Return a catalogue of clusters of all sizes; some rows have no cluster."""
+    n = len(points)
+    labels, weight = np.sqrt(np.arange(n)).astype(np.int32) - 2, np.arange(n) + 1.0
+    rows = read_rows(device.asarray(points), [], None, weight, n, device)
+    return tuple(catalogue_of(rows, device.asarray(labels), 9, device, box).columns.values())
 
 
 def count_visits(device: Device, points: np.ndarray) -> tuple[Any, ...]:
@@ -457,6 +466,7 @@ def steps() -> Iterator[tuple[str, Step]]:
         some = np.tile(islands[:, :d], (2, 1)).astype(dtype)
         yield f"friends, {d} features", partial(friends_of_rows, points=some, distance=1.5)
         yield f"core rows, {d} features", partial(label_core_rows, points=some, distance=0.75)
+        yield f"catalogue, {d} features", partial(list_clusters, points=some, box=np.array([30.0, np.inf, 7.0])[:d])
 
 
 def kernels_of_package() -> set[tuple[str, str]]:

@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from rapids_slink.dendrogram import Members
+from rapids_slink.dendrogram import kernels as dendrogram_kernels
 from rapids_slink.dendrogram.condense import Condensed, enclosing, raise_to_those_within, summarize
 from rapids_slink.items.search import kind_of, nearest_items
 from rapids_slink.metrics import Metric, distances
@@ -29,6 +31,7 @@ from rapids_slink.points.check import check_index, check_weights
 from rapids_slink.points.output import TABLES, OutputKind, PreallocatedFrame, array_of, column_names, library_of
 from rapids_slink.report import Report, counted, listed
 from rapids_slink.runtime.compiling import njit
+from rapids_slink.runtime.cuda import constant
 from rapids_slink.runtime.device import Array, Device, device_of, to_host
 from rapids_slink.runtime.memory import MemoryEstimate, check_memory, outside_pool
 from rapids_slink.runtime.threads import for_each_chunk
@@ -414,6 +417,7 @@ def _parting_rates(parent: Any, birth: Any, selected: Any, label: Any) -> Any:
 # ------------------------------------------------------------------------------------------------------------ catalogue
 #
 #     rows, labels ──▶ members by cluster ──▶ means ──▶ distances from the means ──▶ a row for each cluster
+#                                             `means_of_clusters`, `deviations_of_clusters`
 #
 # Sums are in float64 and in one order on either device: `PART` members of a cluster are added in the order of their
 # rows, and then these sums. So all columns have the same bits on both devices, in every run.
@@ -423,7 +427,7 @@ def _parting_rates(parent: Any, birth: Any, selected: Any, label: Any) -> Any:
 # from it are those of the nearest images.
 
 #: The number of members that are summed at a time.
-PART = 256
+PART = constant("dendrogram/catalogue.cu", "PART")
 #: The bytes of a row at the peak, which is while the rows of large clusters are sorted.
 CATALOGUE_BYTES = 48
 #: The columns besides the means.
@@ -514,29 +518,21 @@ def catalogue_of(
     `labels` are (n,) int32; a row whose label is below 0 is in no cluster. `box` is the length of each feature, (d,)
     float64, infinite by default.
     """
-    n, width, weight = labels.size, len(rows.names) + 1, rows.weight
-    sums = (n // PART + n // min_size) * 16 * (width + 2)  # the bytes of the sums of parts and of clusters
-    sums += 40 * min(BLOCK_PAIRS, width * n)  # and of the values that are added
+    n, (values, weight) = labels.size, (rows.points.values, rows.weight)
+    sums = (n // PART + n // min_size) * 16 * (len(rows.names) + 3)  # the bytes of the sums of parts and of clusters
     check_memory(device, MemoryEstimate(CATALOGUE_BYTES * n + sums), f"a catalogue of {counted(n, 'row')}")
     label, size, members = members_of(labels, min_size, weight, device)
-    mean, mass = means_of_clusters(rows.points.values, members, box, device)
-    radius, spread = deviations_of_clusters(rows.points.values, members, box, mean, mass, device)
+    lengths = device.asarray(np.full(values.shape[1], np.inf) if box is None else box, "float64")
+    mean, mass = dendrogram_kernels(device).means_of_clusters(values, members, lengths)
+    radius, spread = dendrogram_kernels(device).deviations_of_clusters(values, members, lengths, mean, mass)
     means = list(mean.T)
     if rows.others is not None:
-        means += list(means_of_clusters(rows.others.values, members, None, device)[0].T)
-    columns = {} if weight is None else {"mass": mass}
-    columns |= dict(zip(rows.names, means, strict=True)) | {"radius": radius, "spread": spread}
-    of_host = {name: device.asarray(np.ascontiguousarray(column)) for name, column in columns.items()}
-    return PreallocatedFrame.of(device, {"label": label, "size": size, **of_host})
-
-
-@dataclass(frozen=True)
-class Members:
-    """The rows of some clusters."""
-
-    rows: Array  # (m,) int64, the rows of the first cluster in order, then the rows of the second, and so on
-    start: Array  # (clusters + 1,) int64, where each cluster begins in `rows`, and m
-    weight: Array  # (n,) float64, the mass of each row, or None for 1
+        others = rows.others.values
+        no_box = device.asarray(np.full(others.shape[1], np.inf))
+        means += list(dendrogram_kernels(device).means_of_clusters(others, members, no_box)[0].T)
+    columns = {"label": label, "size": size} | ({} if weight is None else {"mass": mass})
+    columns |= dict(zip(rows.names, map(device.xp.ascontiguousarray, means), strict=True))
+    return PreallocatedFrame.of(device, {**columns, "radius": radius, "spread": spread})
 
 
 def members_of(labels: Array, min_size: int, weight: Array, device: Device) -> tuple[Array, Array, Members]:
@@ -552,82 +548,3 @@ def members_of(labels: Array, min_size: int, weight: Array, device: Device) -> t
     start[1:] = xp.cumsum(size)
     ordered = rows[stable_order(cluster_of_row[rows], xp)].astype("int64")
     return label, size.astype("int64"), Members(ordered, start, weight)
-
-
-def means_of_clusters(
-    values: Array, members: Members, box: np.ndarray | None, device: Device
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mean of each cluster's rows of `values`, (clusters, d), and its mass, (clusters,), on the host.
-
-    Gaps from the cluster's first row are averaged: they keep precision far from the origin.
-    """
-    first = values[members.rows[members.start[:-1]]].astype("float64")
-
-    def gaps(rows: Array, cluster: Array) -> Array:
-        return _nearest_gaps(values[rows].astype("float64") - first[cluster], box, device)
-
-    mass, _ = _sums_of_clusters(members, 1, lambda rows, _: device.xp.ones((*rows.shape, 1)), device)
-    mean = to_host(first) + _sums_of_clusters(members, values.shape[1], gaps, device)[0] / mass
-    if box is not None:
-        with np.errstate(invalid="ignore"):
-            moved = mean - box * np.floor(mean / box)
-            mean = np.where(box < np.inf, np.where(moved < box, moved, 0.0), mean)
-    return mean, mass[:, 0]
-
-
-def deviations_of_clusters(
-    values: Array, members: Members, box: np.ndarray | None, mean: np.ndarray, mass: np.ndarray, device: Device
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the largest distance of each cluster's rows from its mean, and their spread: (clusters,) on the host.
-
-    The spread is the root of the weighted mean of the squares of these distances.
-    """
-    center = device.asarray(mean)
-
-    def squares(rows: Array, cluster: Array) -> Any:
-        gaps = _nearest_gaps(values[rows].astype("float64") - center[cluster], box, device)
-        return sum(gap * gap for gap in device.xp.moveaxis(gaps, 2, 0))[..., None]  # in the order of features
-
-    sums, largest = _sums_of_clusters(members, 1, squares, device)
-    return np.sqrt(largest[:, 0]), np.sqrt(sums[:, 0] / mass)
-
-
-def _nearest_gaps(gaps: Array, box: np.ndarray | None, device: Device) -> Array:
-    """Return gaps between coordinates after one of the two was moved by whole lengths to where it is nearest."""
-    if box is None:
-        return gaps
-    lengths = device.asarray(box)
-    with np.errstate(invalid="ignore"):
-        return device.xp.where(lengths < np.inf, gaps - lengths * device.xp.rint(gaps / lengths), gaps)
-
-
-def _sums_of_clusters(
-    members: Members, width: int, values_of: Callable[[Array, Array], Array], device: Device
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the weighted sums and the largest of the values of each cluster's members, (clusters, width), on the host.
-
-    ``values_of(rows, cluster)`` returns the values of (l, m) members of m clusters, (l, m, width) float64. They are not
-    negative where the largest are read.
-    """
-    xp, start = device.xp, to_host(members.start)
-    parts = -(-np.diff(start) // PART)
-    cluster = np.repeat(np.arange(parts.size), parts)
-    begin = start[cluster] + PART * (np.arange(cluster.size) - (np.cumsum(parts) - parts)[cluster])
-    length = np.minimum(start[cluster + 1] - begin, PART)
-    by_length = np.argsort(length, kind="stable")  # so that the parts of a block have about the same number of members
-    sums, largest = np.zeros((2, cluster.size, width))
-    for block in row_blocks(cluster.size, PART * width, BLOCK_PAIRS):
-        some = by_length[block]
-        number = np.arange(length[some[-1]])[:, None]
-        within = number < length[some]
-        rows = members.rows[device.asarray(begin[some] + np.where(within, number, 0))]
-        values = values_of(rows, device.asarray(cluster[some]))
-        weighted = values if members.weight is None else members.weight[rows][..., None] * values
-        total = xp.zeros((some.size, width))
-        for terms in weighted if within.all() else xp.where(device.asarray(within)[..., None], weighted, 0.0):
-            total += terms
-        sums[some], largest[some] = to_host(total), to_host(values.max(axis=0))
-    whole = [np.bincount(cluster, column, parts.size) for column in sums.T]
-    most = np.zeros((parts.size, width))
-    np.maximum.at(most, cluster, largest)
-    return np.column_stack(whole), most

@@ -24,6 +24,7 @@ is the least in the total order. The forest is the minimum spanning forest that 
 The numbers of the clusters do not matter.
 """
 
+from dataclasses import dataclass
 from functools import partial
 from math import inf
 from typing import Any
@@ -47,6 +48,15 @@ __all__ = ["build_linkage", "changes_of", "cut_labels", "kept_names", "linkage_o
 MERGE_TYPES = {"left": "int32", "right": "int32", "height": "float64", "size": "int32"}
 #: Bytes per edge while the edges are sorted, and while they are merged.
 EDGE_BYTES = 96
+
+
+@dataclass(frozen=True)
+class Members:
+    """The rows of some clusters. The devices' halves compute the means and deviations of these clusters."""
+
+    rows: Array  # (m,) int64, the rows of the first cluster in order, then the rows of the second, and so on
+    start: Array  # (clusters + 1,) int64, where each cluster begins in `rows`, and m
+    weight: Array  # (n,) float64, the mass of each row, or None for 1
 
 
 def linkage_of_edges(tree: Any, n_nodes: int | None, device: Device) -> PreallocatedFrame:

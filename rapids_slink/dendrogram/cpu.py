@@ -1,10 +1,15 @@
 """The dendrogram kernels on the CPU: union-find over a sorted tree, one pass down a dendrogram, sums over clusters."""
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from rapids_slink.runtime.compiling import njit
 from rapids_slink.runtime.device import CPU
 from rapids_slink.runtime.threads import chunks_for_cores, for_each_chunk
+
+if TYPE_CHECKING:
+    from rapids_slink.dendrogram import Members
 
 #: The number of points of a cluster whose times are summed at a time.
 SUMMED = 256
@@ -194,3 +199,98 @@ def sum_up_clusters(cluster, departure, birth, weight):
         count[at] += 1
         largest[at] = max(largest[at], departure[p])
     return total + part, largest, first
+
+
+# ----------------------------------------------------------------------------------------------------- rows of clusters
+
+#: The number of rows of a cluster that are summed at a time.
+PART = constant("dendrogram/catalogue.cu", "PART")
+MIN_CLUSTERS = 64  # the least number of clusters that a thread takes
+
+
+def means_of_clusters(values: np.ndarray, members: "Members", box: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the mean of each cluster's rows of `values`, (clusters, d), and its mass, (clusters,); both float64."""
+    clusters = members.start.size - 1
+    mean, mass = np.empty((clusters, values.shape[1])), np.empty(clusters)
+
+    def work(part: slice) -> None:
+        _write_means(values, *_fields(members), box, part.start, part.stop, mean, mass)
+
+    for_each_chunk(CPU, work, chunks_for_cores(clusters, MIN_CLUSTERS))
+    return mean, mass
+
+
+def deviations_of_clusters(
+    values: np.ndarray, members: "Members", box: np.ndarray, mean: np.ndarray, mass: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the largest distance of each cluster's rows from its mean, and their spread: (clusters,) float64 each.
+
+    The spread is the root of the weighted mean of the squares of these distances.
+    """
+    clusters = members.start.size - 1
+    radius, spread = np.empty(clusters), np.empty(clusters)
+
+    def work(part: slice) -> None:
+        _write_deviations(values, *_fields(members), box, mean, mass, part.start, part.stop, radius, spread)
+
+    for_each_chunk(CPU, work, chunks_for_cores(clusters, MIN_CLUSTERS))
+    return radius, spread
+
+
+def _fields(members: "Members") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    return members.rows, members.start, np.empty(0) if members.weight is None else members.weight
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _nearest_gap(gap, length):
+    """Return the gap between two coordinates after one was moved by whole lengths to where it is nearest."""
+    return gap - length * np.rint(gap / length) if length < np.inf else gap
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _into_box(x, length):
+    """Return the coordinate, moved by whole lengths to at least 0 and below the length if that is finite."""
+    if not length < np.inf:
+        return x
+    x -= length * np.floor(x / length)
+    return x if x < length else 0.0
+
+
+@njit(nogil=True, cache=True)
+def _write_means(values, rows, start, weight, box, begin, end, mean, mass):
+    d, sums, total = values.shape[1], np.empty(values.shape[1]), np.empty(values.shape[1])
+    for c in range(begin, end):
+        first, whole = rows[start[c]], 0.0
+        total[:] = 0.0
+        for part in range(start[c], start[c + 1], PART):
+            sums[:], part_mass = 0.0, 0.0
+            for i in range(part, min(part + PART, start[c + 1])):
+                row = rows[i]
+                w = weight[row] if weight.size else 1.0
+                part_mass += w
+                for f in range(d):
+                    gap = _nearest_gap(np.float64(values[row, f]) - np.float64(values[first, f]), box[f])
+                    sums[f] += w * gap
+            whole += part_mass
+            for f in range(d):
+                total[f] += sums[f]
+        mass[c] = whole
+        for f in range(d):
+            mean[c, f] = _into_box(np.float64(values[first, f]) + total[f] / whole, box[f])
+
+
+@njit(nogil=True, cache=True)
+def _write_deviations(values, rows, start, weight, box, mean, mass, begin, end, radius, spread):
+    for c in range(begin, end):
+        largest, total = 0.0, 0.0
+        for part in range(start[c], start[c + 1], PART):
+            part_sum = 0.0
+            for i in range(part, min(part + PART, start[c + 1])):
+                row, square = rows[i], 0.0
+                for f in range(values.shape[1]):
+                    gap = _nearest_gap(np.float64(values[row, f]) - mean[c, f], box[f])
+                    square += gap * gap
+                largest = max(largest, square)
+                part_sum += (weight[row] if weight.size else 1.0) * square
+            total += part_sum
+        radius[c], spread[c] = np.sqrt(largest), np.sqrt(total / mass[c])

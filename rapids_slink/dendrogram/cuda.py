@@ -1,4 +1,4 @@
-"""The dendrogram kernels on the GPU: launchers of `dendrogram.cu` and `clusters.cu`.
+"""The dendrogram kernels on the GPU: launchers of `dendrogram.cu`, `clusters.cu` and `catalogue.cu`.
 
 A linkage in parallel, after PANDORA (Sao, Prokopenko, Lebrun-Grandié, 2024). The edges are sorted, so an edge's
 position is its *rank*, and all ranks differ. D is the dendrogram: an edge's parent is the edge that merges the cluster
@@ -32,17 +32,20 @@ The numbers of parts depend on the order of threads; the result does not. The ti
 dendrogram: there are at most log2(n) levels, and chains are followed by pointer doubling.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cupy as cp
 import numpy as np
 
 from rapids_slink.dendrogram import cpu
 from rapids_slink.dendrogram.condense import Condensed
-from rapids_slink.runtime.cuda import constant, launch, launch_resident, number_a_block
+from rapids_slink.runtime.cuda import check_arrays, constant, launch, launch_resident, number_a_block, value_option
 from rapids_slink.runtime.device import Array
 
-SOURCE, SUMS = (f"dendrogram/{name}.cu" for name in ("dendrogram", "clusters"))
+if TYPE_CHECKING:
+    from rapids_slink.dendrogram import Members
+
+SOURCE, SUMS, CATALOGUE = (f"dendrogram/{name}.cu" for name in ("dendrogram", "clusters", "catalogue"))
 MAX_LEVELS = constant(SOURCE, "MAX_LEVELS")
 COUNTERS = 512  # more than a launch needs: two per level and one per round of pointer doubling
 
@@ -185,3 +188,59 @@ def _follow_parts(
 def _launch(kernel: str, jobs: int, *arguments: Any) -> None:
     """Start a cooperative kernel with as many blocks as this number of jobs needs."""
     launch_resident(SOURCE, kernel, jobs, *arguments, cp.zeros(COUNTERS, cp.uint64))
+
+
+# ----------------------------------------------------------------------------------------------------- rows of clusters
+
+PART = constant(CATALOGUE, "PART")  # the number of rows of a cluster that are summed at a time
+
+
+def means_of_clusters(values: Array, members: "Members", box: Array) -> tuple[Array, Array]:
+    """Return the mean of each cluster's rows and its mass, as `rapids_slink.dendrogram.cpu.means_of_clusters` does."""
+    clusters, d = members.start.size - 1, values.shape[1]
+    first_part, max_parts = _cut_into_parts(values, members, box)
+    sums, mean, mass = cp.empty((max_parts, d + 1)), cp.empty((clusters, d)), cp.empty(clusters)
+    options = (value_option(values.dtype),)
+    launch(
+        CATALOGUE, "sum_gaps", max_parts * (d + 1), values, d, members.rows, members.start, first_part, clusters,
+        members.weight, box, sums, options=options,
+    )  # fmt: skip
+    launch(
+        CATALOGUE, "write_means", clusters * d, values, d, members.rows, members.start, first_part, clusters, box, sums,
+        mean, mass, options=options,
+    )  # fmt: skip
+    return mean, mass
+
+
+def deviations_of_clusters(
+    values: Array, members: "Members", box: Array, mean: Array, mass: Array
+) -> tuple[Array, Array]:
+    """Return the largest distance from each cluster's mean, and the spread, as `cpu.deviations_of_clusters` does."""
+    clusters, d = members.start.size - 1, values.shape[1]
+    first_part, max_parts = _cut_into_parts(values, members, box)
+    check_arrays("float64", mean, size=clusters * d)
+    check_arrays("float64", mass, size=clusters)
+    largest, sums = cp.empty((2, max_parts))
+    radius, spread = cp.empty((2, clusters))
+    options = (value_option(values.dtype),)
+    launch(
+        CATALOGUE, "sum_squares", max_parts, values, d, members.rows, members.start, first_part, clusters,
+        members.weight, box, mean, largest, sums, options=options,
+    )  # fmt: skip
+    launch(
+        CATALOGUE, "write_deviations", clusters, clusters, first_part, largest, sums, mass, radius, spread,
+        options=options,
+    )  # fmt: skip
+    return radius, spread
+
+
+def _cut_into_parts(values: Array, members: "Members", box: Array) -> tuple[Array, int]:
+    """Check the arrays that describe the rows of clusters, and cut these rows into parts.
+
+    Returns the number of each cluster's first part, closed by the number of parts, and an upper bound of the latter.
+    """
+    check_arrays("float64", members.weight, size=len(values))
+    check_arrays("float64", box, size=values.shape[1])
+    first_part = cp.zeros_like(members.start)
+    first_part[1:] = cp.cumsum(-(-cp.diff(members.start) // PART))
+    return first_part, members.rows.size // PART + members.start.size - 1

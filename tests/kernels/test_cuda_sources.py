@@ -163,6 +163,7 @@ OPTIONS = {
     ),
     **dict.fromkeys(
         [
+            "dendrogram/catalogue.cu",
             "neighbors/filter/quantize.cu",
             "neighbors/dimension.cu",
             "neighbors/small_batch/nearest.cu",
