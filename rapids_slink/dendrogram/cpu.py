@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rapids_slink.runtime.compiling import njit
+from rapids_slink.runtime.cuda import constant
 from rapids_slink.runtime.device import CPU
 from rapids_slink.runtime.threads import chunks_for_cores, for_each_chunk
 
