@@ -326,8 +326,7 @@ def span(device: Device, dtype: str, maximum: bool = False, as_if_large: bool = 
         taken, parent = graphs.spanning_forest(edges, device)
     rows = xp.flatnonzero(taken)
     number = graphs.components(src[taken], parent, device)
-    inspected = [float(value) for value in edge_kernels(device).inspect(src, dst, weight)]
-    return taken, number, graphs.merge_order(edges, rows, device), *inspected
+    return taken, number, graphs.merge_order(edges, rows, device)
 
 
 def merge(device: Device, joins: Any, n: int) -> tuple[Any, ...]:

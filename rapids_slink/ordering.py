@@ -88,17 +88,20 @@ def stable_order(values: Array, xp: Any) -> Any:
     -0.0 and 0.0 are equal. NumPy's own sort takes twice as long.
     """
     if xp is np:
-        return _radix_order(ascending_bits(values), 8 * values.itemsize)
+        return _radix_order(ascending_bits(values, xp), 8 * values.itemsize)
     # CuPy's sort is stable, but looks at bits. Its sum makes zeros of subnormal float32 values.
     return xp.argsort(values + values.dtype.type(0) if values.dtype.kind == "f" else values)
 
 
-def ascending_bits(values: np.ndarray) -> np.ndarray:
-    """Return uint64 numbers that have the order of the values; -0.0 and 0.0 get the same number."""
+def ascending_bits(values: Array, xp: Any) -> Any:
+    """Return uint64 numbers that have the order of the values; -0.0 and 0.0 get the same number.
+
+    It compares bits alone, because CuPy's kernels take subnormal numbers for zeros.
+    """
     size, kind = 8 * values.itemsize, values.dtype.kind
-    bits, top = values.view(f"uint{size}").astype("uint64"), 2 ** (size - 1)
+    bits, top = values.view(f"uint{size}").astype("uint64"), np.uint64(2 ** (size - 1))
     if kind == "f":
-        return np.where(values < 0, 2 * top - 1 - bits, bits | top)
+        return xp.where(bits > top, np.uint64(2**size - 1) - bits, bits | top)
     return bits ^ top if kind == "i" else bits
 
 

@@ -272,16 +272,10 @@ CALLS = {
     ),
     "count_visits": (lambda **arrays: box_search(**arrays).mean_visits(5), boxes, {}),
     "tree_of_boxes": (lambda **arrays: tree_of_boxes(box_search(**arrays), Report()), boxes, {}),
-    "keys_of_rows": (
-        lambda rows, **edges: graph_cuda.keys_of_rows(edge_list(**edges), rows),
-        lambda: {**edges_of_graph(), "rows": cuda().xp.arange(9)},
-        {"src", "rows"},
-    ),
-    "flatten": (lambda parent: graph_cuda.flatten(parent), lambda: {"parent": i32()}, {"parent"}),  # noqa: PLW0108
-    "number_by_appearance": (
-        lambda labels: graph_cuda.number_by_appearance(labels, N),
-        lambda: {"labels": i32()},
-        {"labels"},
+    "spanning_forest": (
+        lambda **edges: graph_cuda.spanning_forest(edge_list(**edges), None),
+        edges_of_graph,
+        {"src"},
     ),
 }
 

@@ -32,7 +32,7 @@ from typing import Any
 
 import numpy as np
 
-from rapids_slink.ordering import edge_codes, sort_in_place, stable_order
+from rapids_slink.ordering import ascending_bits, edge_codes, sort_in_place, stable_order
 from rapids_slink.points import is_sparse
 from rapids_slink.points.check import InputTypeError, column_values, require_columns
 from rapids_slink.points.output import (
@@ -47,7 +47,17 @@ from rapids_slink.points.output import (
 )
 from rapids_slink.report import counted
 from rapids_slink.runtime.cuda import constant
-from rapids_slink.runtime.device import CPU, Array, Device, device_of, half, is_on_gpu, on_current_gpu, to_host
+from rapids_slink.runtime.device import (
+    CPU,
+    Array,
+    Device,
+    all_true,
+    device_of,
+    half,
+    is_on_gpu,
+    on_current_gpu,
+    to_host,
+)
 from rapids_slink.runtime.memory import MemoryEstimate, check_memory, copy_out
 from rapids_slink.spanning_tree import Tree
 
@@ -100,14 +110,30 @@ def spanning_forest(edges: EdgeList, device: Device) -> tuple[Any, Any]:
 
 def components(nodes: Any, parent: Array, device: Device) -> Any:
     """Return the components of these nodes, int32, numbered 0..c-1 in order of first appearance."""
-    kernels(device).flatten(parent)
-    return kernels(device).number_by_appearance(parent[nodes], parent.size)
+    xp = device.xp
+    flatten(parent)
+    root = parent[nodes]
+    position, first = xp.arange(root.size, dtype="int32"), xp.full(parent.size, root.size, "int32")
+    xp.minimum.at(first, root, position)
+    first = first[root]
+    return (xp.cumsum(first == position) - 1).astype("int32")[first]
+
+
+def flatten(parent: Array) -> None:
+    """Point every node at its root."""
+    while not all_true((further := parent[parent]) == parent):
+        parent[...] = further
 
 
 def merge_order(edges: EdgeList, rows: Array, device: Device) -> Any:
     """Return the rows in the order of their edges; `rows` must ascend."""
-    keys = kernels(device).keys_of_rows(edges, rows)
-    return rows[stable_order(keys, device.xp)]
+    return rows[stable_order(_keys_of_rows(edges, rows, device.xp), device.xp)]
+
+
+def _keys_of_rows(edges: EdgeList, rows: Array, xp: Any) -> Any:
+    """Return the sort keys of the weights of these edges; see above."""
+    keys = ascending_bits(edges.weight[rows], xp)
+    return keys ^ np.uint64(2 ** (8 * edges.weight.dtype.itemsize) - 1) if edges.maximum else keys
 
 
 def _heaviest_of_lightest(edges: EdgeList, smallest: int, device: Device) -> int | None:
@@ -119,7 +145,7 @@ def _heaviest_of_lightest(edges: EdgeList, smallest: int, device: Device) -> int
     if not _is_dense(m, n, smallest):
         return None
     rows = np.random.default_rng(0).integers(0, m, SAMPLE)
-    keys = to_host(kernels(device).keys_of_rows(edges, device.asarray(rows)))
+    keys = to_host(_keys_of_rows(edges, device.asarray(rows), device.xp))
     position = min(int(SAMPLE * LIGHT_EDGES * n / m), SAMPLE - 1)
     last = np.partition(keys, position)[position]
     return int(np.sort(rows[keys == last])[position - np.count_nonzero(keys < last)])  # the earlier of equal ones first
@@ -275,16 +301,17 @@ def read_graph(frame: Any, device: Device, *, maximum: bool = False, most_number
         weight = weight.astype({"i": "int32", "u": "uint32", "f": "float32"}[weight.dtype.kind])
     if numbers:
         src, dst = _signed(_array(src, device), _array(dst, device))
-        low, high, nan = kernels(device).inspect(src, dst, weight) if m else (0, -1, False)
-        numbers = low >= 0 and high < (min(4 * m + 1024, MAX_NODES) if most_numbers is None else most_numbers)
+        high = max(int(src.max()), int(dst.max())) if m else -1
+        numbers = high < (min(4 * m + 1024, MAX_NODES) if most_numbers is None else most_numbers)
+        numbers = numbers and (not m or min(int(src.min()), int(dst.min())) >= 0)
     if not numbers:
         codes, ids = _factorize(columns["src"], columns["dst"])
         codes = device.asarray(codes, "int64")
         src, dst = codes[:m], codes[m:]
-        low, high, nan = kernels(device).inspect(src, dst, weight) if m else (0, -1, False)
+        high = len(ids) - 1
         if high >= MAX_NODES:
             raise ValueError(f"the edges have {high + 1} nodes; up to {MAX_NODES} are possible")
-    if nan:
+    if weight.dtype.kind == "f" and not all_true(~device.xp.isnan(weight)):
         raise ValueError("column 'weight' of the edges holds nulls or NaN")
     return Graph(EdgeList(src, dst, weight, high + 1, maximum), ids if m else None)
 

@@ -1,12 +1,10 @@
 """The rounds on the CPU, in Numba: serial passes over arrays, fast if neighbouring nodes have near numbers."""
 
 import numpy as np
-import pandas as pd
 
 from rapids_slink.dendrogram.cpu import find_root
-from rapids_slink.ordering import ascending_bits
 from rapids_slink.runtime.compiling import njit, read_only
-from rapids_slink.spanning_tree.graphs import ALL, LIGHTEST, REST, EdgeList
+from rapids_slink.spanning_tree.graphs import ALL, LIGHTEST, REST, EdgeList, flatten
 
 LARGE = 2**15  # from this many edges on, a second set of rounds is worthwhile
 SPARE = 1.0  # the share of the worklist that is written: unwritten pages take no memory
@@ -25,8 +23,10 @@ def spanning_forest(edges: EdgeList, limit: int | None) -> tuple[np.ndarray, np.
     If that is None, all edges go at once. The worklist has two ends, the key and the row of each edge, in the order of
     the rows. The best edge of a component is its position in the worklist; it is -1 for none, and between rounds.
     """
-    m, n, bits = edges.src.size, edges.n_nodes, read_only(_bits(edges.weight))
-    src, dst, (kind, top, invert) = read_only(edges.src), read_only(edges.dst), _weight_kind(edges)
+    m, n, src, dst = edges.src.size, edges.n_nodes, read_only(edges.src), read_only(edges.dst)
+    kind, size = ord(edges.weight.dtype.kind), edges.weight.dtype.itemsize
+    bits, top = read_only(np.ascontiguousarray(edges.weight).view(f"u{size}")), 1 << (8 * size - 1)
+    top, invert = np.uint64(top), np.uint64(2 * top - 1 if edges.maximum else 0)
     index_type = np.int32 if m < 2**31 else np.int64
     parent, best, in_forest = np.arange(n, dtype=np.int32), np.full(n, -1, index_type), np.zeros(m, bool)
     a, b, keys, rows = (np.empty(m, dtype) for dtype in (np.int32, np.int32, bits.dtype, index_type))
@@ -43,32 +43,6 @@ def spanning_forest(edges: EdgeList, limit: int | None) -> tuple[np.ndarray, np.
                 break
             size = _contract(a, b, keys, rows, size, parent, best)
     return in_forest, parent
-
-
-def keys_of_rows(edges: EdgeList, rows: np.ndarray) -> np.ndarray:
-    """Return the sort keys of the weights of these edges; see graphs/__init__.py."""
-    return ascending_bits(edges.weight[rows]) ^ _weight_kind(edges)[2]
-
-
-def number_by_appearance(labels: np.ndarray, n_labels: int) -> np.ndarray:
-    """Return labels below `n_labels` as int32 numbers 0..k-1, in order of first appearance."""
-    return pd.factorize(labels)[0].astype(np.int32)
-
-
-def inspect(src: np.ndarray, dst: np.ndarray, weight: np.ndarray) -> tuple[int, int, bool]:
-    """Return the least and the largest id, and whether a weight is NaN; the columns must not be empty."""
-    low, high = min(src.min(), dst.min()), max(src.max(), dst.max())
-    return int(low), int(high), weight.dtype.kind == "f" and bool(np.isnan(weight).any())
-
-
-def _bits(weight: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(weight).view(f"u{weight.dtype.itemsize}")
-
-
-def _weight_kind(edges: EdgeList) -> tuple[int, np.uint64, np.uint64]:
-    """Return the kind of the weights, their sign bit, and the mask that inverts their keys."""
-    top = 1 << (8 * edges.weight.dtype.itemsize - 1)
-    return ord(edges.weight.dtype.kind), np.uint64(top), np.uint64(2 * top - 1 if edges.maximum else 0)
 
 
 @njit(cache=True, inline="always")
@@ -151,10 +125,3 @@ def _compress(roots, active, parent, best):
             roots[kept] = c
             kept += 1
     return kept
-
-
-@njit(cache=True)
-def flatten(parent):
-    """Point every node at its root."""
-    for v in range(parent.size):
-        parent[v] = find_root(parent, v)

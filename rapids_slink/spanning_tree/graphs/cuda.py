@@ -12,7 +12,7 @@ import numpy as np
 
 from rapids_slink.runtime.cuda import THREADS, check_arrays, constant, launch, launch_resident
 from rapids_slink.runtime.device import Array
-from rapids_slink.spanning_tree.graphs import ALL, LIGHT_EDGES, LIGHTEST, REST, EdgeList
+from rapids_slink.spanning_tree.graphs import ALL, LIGHT_EDGES, LIGHTEST, REST, EdgeList, flatten
 
 ZEROS = 512  # counters of the rounds, more than they can use
 MOST_PACKED = 2**32 - 1  # the most edges whose rows fit into the words
@@ -73,39 +73,6 @@ def spanning_forest(edges: EdgeList, limit: int | None) -> tuple[Array, Array]:
             other.shape[1], packed, best, best_row, parent, in_forest, n, roots, next_roots, cp.zeros(ZEROS, cp.uint64),
         )  # fmt: skip
     return in_forest, parent
-
-
-def flatten(parent: Array) -> None:
-    """Point every node at its root."""
-    while parent.size:
-        pending = cp.zeros(1, cp.uint64)
-        _launch("flatten", parent.size, parent.size, parent, pending)
-        if not int(pending[0]):
-            return
-
-
-def keys_of_rows(edges: EdgeList, rows: Array) -> Any:
-    """Return the sort keys of the weights of these edges; see graphs/__init__.py."""
-    keys = cp.empty(rows.size, cp.uint64)
-    _launch("keys_of_rows", rows.size, rows.size, rows, *_columns(edges)[3:], edges.maximum, keys)
-    return keys
-
-
-def number_by_appearance(labels: Array, n_labels: int) -> Any:
-    """Return labels below `n_labels` as int32 numbers 0..k-1, in order of first appearance."""
-    first = cp.full(n_labels, -1, cp.int64).view(cp.uint64)  # `NOTHING` of edges.cu
-    _launch("find_first", labels.size, labels.size, labels, first)
-    first_row = first[labels].astype(cp.int64)
-    return (cp.cumsum(first_row == cp.arange(labels.size)) - 1).astype(cp.int32)[first_row]
-
-
-def inspect(src: Array, dst: Array, weight: Array) -> tuple[int, int, bool]:
-    """Return the least and the largest id, and whether a weight is NaN; the columns must not be empty."""
-    extremes = cp.zeros(3, cp.uint64)
-    edges = EdgeList(src, dst, weight, 0)
-    _launch("inspect_edges", min(src.size, 2**20), src.size, *_columns(edges), extremes)
-    high, low, nan = extremes.tolist()
-    return (2**64 - 1 - low) - 2**63, high - 2**63, bool(nan)
 
 
 def _columns(edges: EdgeList) -> tuple[Any, ...]:

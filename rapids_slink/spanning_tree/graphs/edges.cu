@@ -91,30 +91,6 @@ extern "C" __global__ void start_forest(
     }
 }
 
-// Writes into `found`, zero at first, the largest of all ids, as unsigned integers of the same order, the largest complement of
-// these integers, and whether a weight is NaN.
-extern "C" __global__ void inspect_edges(
-    long long m, const void* __restrict__ src, const void* __restrict__ dst, int id_bytes,
-    const void* __restrict__ weight, int weight_bytes, int kind, word_t* found) {
-    constexpr word_t TOP = 1ull << 63;
-    word_t high = 0, low = 0;
-    bool nan = false;
-    long long stride = (long long)gridDim.x * blockDim.x;
-    for (long long i = thread_index(); i < m; i += stride) {
-        word_t a = id_at(src, id_bytes, i) ^ TOP, b = id_at(dst, id_bytes, i) ^ TOP;
-        high = max(high, max(a, b));
-        low = max(low, max(~a, ~b));
-        if (kind != FLOATING) continue;
-        if (weight_bytes == 4)
-            nan |= (((const unsigned*)weight)[i] & 0x7fffffffu) > 0x7f800000u;
-        else
-            nan |= (((const word_t*)weight)[i] & 0x7fffffffffffffffull) > 0x7ff0000000000000ull;
-    }
-    if (nan) found[2] = 1;
-    high = warp_max(high), low = warp_max(low);
-    if (threadIdx.x % WARP == 0) atomic_max(found, high), atomic_max(found + 1, low);
-}
-
 // Writes the edges of a part whose ends are in two components into a worklist and offers each to both. An edge is light up to
 // the edge in row `limit`. Edges beyond `capacity` are only counted.
 extern "C" __global__ void collect_edges(
@@ -275,9 +251,6 @@ __device__ __forceinline__ void jump_all(
         if (i < n && !jump(parent, list ? list[i] : (int)i)) *pending = 1;
     }
 }
-extern "C" __global__ void flatten(long long n, int* parent, word_t* pending) {
-    jump_all(blockIdx.x, n, nullptr, parent, pending);
-}
 
 // These are the blocks of a cooperative launch that have not returned.
 struct RemainingBlocks : ResidentBlocks {
@@ -339,24 +312,5 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) boruvka_rounds(
         m = *n_kept;
         word_t* worklist = list; list = next_list; next_list = worklist;
         long long list_capacity = capacity; capacity = next_capacity; next_capacity = list_capacity;
-    }
-}
-
-// Writes the keys of these rows.
-extern "C" __global__ void keys_of_rows(
-    long long m, const long long* __restrict__ rows, const void* __restrict__ weight, int weight_bytes, int kind,
-    int maximum, word_t* __restrict__ keys) {
-    Weights weights{weight, weight_bytes, kind, maximum};
-    for (int j = 0; j < ITEMS; j++) {
-        long long i = item(j);
-        if (i < m) keys[i] = key_of(weights, rows[i]);
-    }
-}
-
-// Writes the first position of each label.
-extern "C" __global__ void find_first(long long m, const int* __restrict__ labels, word_t* first) {
-    for (int j = 0; j < ITEMS; j++) {
-        long long i = item(j);
-        if (i < m) atomic_min(first + labels[i], (word_t)i);
     }
 }
