@@ -238,7 +238,7 @@ def strings(device: Device, values: list[str], metric: str) -> tuple[Any, ...]:
     n, every = len(items), slice(0, len(items))
     src, dst = (device.asarray(end, "int32") for end in np.indices((n, n)).reshape(2, -1))
     some = items.take(device.xp.arange(0, n, 3))
-    made = items.distances(src, dst), items.distances(src, dst, 2), items.hashes(1), some.codes
+    made = items.distances(src, dst), items.distances(src, dst, 2), items.hashes(), some.codes
     keys = *items.keys(1, every), *items.keys(2, every), items.projection(2).values
     trees: list[Any] = []
     if items.metric is ITEM_METRICS["levenshtein"]:
@@ -369,7 +369,7 @@ def compare_items(device: Device, kind: Any, metric: str, rows: Any) -> tuple[An
     items = kind.read({"X": rows}, get_metric(metric), device)
     ends = [device.asarray(end.astype(np.int32)) for end in np.triu_indices(len(items), 1)]
     bits = [items.rows_of_bits(128)[0]] if kind is Sets else []
-    return items.hashes(1), items.distances(*ends), items.equal(*ends), all_distances(items)[tuple(ends)], *bits
+    return items.hashes(), items.distances(*ends), items.equal(*ends), all_distances(items)[tuple(ends)], *bits
 
 
 def steps() -> Iterator[tuple[str, Step]]:

@@ -45,6 +45,7 @@ class Items(Protocol):
     """Items on a device. `read` makes those of several inputs, one after the other."""
 
     device: Device
+    starts: Array  # (n + 1,) int64: where the characters or the entries of each item begin, and their end
     n_features: int  # the `n_features_in_` of a model that is fitted to the items
 
     @classmethod
@@ -60,7 +61,8 @@ class Items(Protocol):
         """Return the rows as a host array that `read` takes, for a model that predicts, or raise ValueError."""
         ...
 
-    def __len__(self) -> int: ...
+    def __len__(self) -> int:
+        return int(self.starts.size) - 1
 
     def take(self, rows: Array) -> Self:
         """Return the items of these rows, an (m,) array of integers, in their order."""
@@ -73,7 +75,7 @@ class Items(Protocol):
         """
         return None
 
-    def hashes(self, seed: int) -> Array:
+    def hashes(self) -> Array:
         """Return a hash of each item, (n,) uint64, the same for equal items."""
         ...
 
@@ -129,3 +131,18 @@ class Items(Protocol):
     def projection(self, limit: float) -> Projection:
         """Return dense rows whose near pairs include all pairs of items within a limit."""
         ...
+
+
+def row_of_entries(starts: Array, device: Device) -> Array:
+    """Return the row of each entry, (m,) int64."""
+    if device.is_gpu:
+        return device.xp.searchsorted(starts, device.xp.arange(int(starts[-1])), side="right") - 1
+    return np.repeat(np.arange(starts.size - 1), np.diff(starts))
+
+
+def entries_of(starts: Array, rows: Array, device: Device) -> tuple[Array, Array]:
+    """Return the starts of some rows, one after the other, and the positions of their entries, int64."""
+    xp, first = device.xp, starts[rows]
+    begins = xp.concatenate((xp.zeros(1, "int64"), xp.cumsum(starts[rows + 1] - first)))
+    row = row_of_entries(begins, device)
+    return begins, xp.arange(row.size) + (first - begins[:-1])[row]

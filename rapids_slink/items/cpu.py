@@ -85,33 +85,27 @@ def differences(strings: Any, src: np.ndarray, dst: np.ndarray, cutoff: int) -> 
     return distance
 
 
-def hash_strings(strings: Any, seed: int) -> np.ndarray:
+def hash_strings(strings: Any) -> np.ndarray:
     """Return a hash of each string, (n,) uint64, the same for equal strings."""
     hashes = np.empty(len(strings), np.uint64)
 
     def work(part: slice) -> None:
-        _hash_strings(strings.codes, strings.starts, part.start, np.uint64(seed), hashes[part])
+        _hash_strings(strings.codes, strings.starts, part.start, hashes[part])
 
     for_each_chunk(CPU, work, chunks_for_cores(hashes.size, LEAST_STRINGS))
     return hashes
 
 
-def copy_strings(strings: Any, rows: np.ndarray, starts: np.ndarray, codes: np.ndarray) -> None:
-    """Copy the strings of some rows into `codes`, one after the other, each to its new start."""
-    _copy_strings(strings.codes, strings.starts, rows, starts, codes)
-
-
 def make_keys(strings: Any, rows: slice, deleted: int, first: np.ndarray, item: np.ndarray, key: np.ndarray) -> None:
-    """Write each hash that a string of a range has after up to `deleted` deletions.
+    """Write each hash that a string of a range has after up to `deleted` deletions, which are at most two.
 
-    If only equally long strings are compared, it is each that the string has without `deleted` of its positions, or
-    without all if it has fewer. The hashes of the i-th string are in `key` from `first[i]` on, and its row is beside
-    each of them in `item`.
+    If only equally long strings are compared, the hash also depends on the positions that are deleted. The hashes of
+    the i-th string are in `key` from `first[i]` on, and its row is beside each of them in `item`.
     """
-    make = _delete if strings.classes() is None else _mask
+    is_placed = np.uint64(strings.classes() is not None)
 
     def work(part: slice) -> None:
-        make(strings.codes, strings.starts, rows.start + part.start, deleted, first[part], item, key)
+        _delete(strings.codes, strings.starts, rows.start + part.start, deleted, is_placed, first[part], item, key)
 
     for_each_chunk(CPU, work, chunks_for_cores(first.size, LEAST_STRINGS))
 
@@ -280,27 +274,18 @@ def _sum_of_string(codes, begin, end):
 
 
 @njit(nogil=True, cache=True)
-def _hash_strings(codes, starts, first, seed, hashes):
+def _hash_strings(codes, starts, first, hashes):
     """Write the hash of each string: the sum of the hashes of its characters with their positions."""
-    salt = mixed(seed)
     for k in range(hashes.size):
         total = ZERO
         for position in range(starts[first + k + 1] - starts[first + k]):
             character = np.uint64(codes[starts[first + k] + position] + 1)
-            total += mixed((np.uint64(position) << np.uint64(32) | character) + salt)
+            total += mixed(np.uint64(position) << np.uint64(32) | character)
         hashes[k] = total
 
 
 @njit(nogil=True, cache=True)
-def _copy_strings(codes, starts, rows, new_starts, new_codes):
-    for k in range(rows.size):
-        first = starts[rows[k]] - new_starts[k]
-        for i in range(new_starts[k], new_starts[k + 1]):
-            new_codes[i] = codes[first + i]
-
-
-@njit(nogil=True, cache=True)
-def _delete(codes, starts, first_row, deleted, first, item, key):
+def _delete(codes, starts, first_row, deleted, is_placed, first, item, key):
     for k in range(first.size):
         row, at = first_row + k, first[k]
         begin, end = starts[row], starts[row + 1]
@@ -312,7 +297,8 @@ def _delete(codes, starts, first_row, deleted, first, item, key):
             # `before` is the sum of the characters before i, and `after_one` that of those behind i
             own = np.uint64(codes[i] + 1) * power
             after_one = whole - before - own
-            item[at], key[at] = row, before + after_one * R_INVERSE
+            place = is_placed * np.uint64(i - begin) << np.uint64(40)
+            item[at], key[at] = row, before + after_one * R_INVERSE ^ place
             at += 1
             if deleted > 1:
                 between, power_of_j = ZERO, power
@@ -320,36 +306,11 @@ def _delete(codes, starts, first_row, deleted, first, item, key):
                     power_of_j *= R
                     second = np.uint64(codes[j] + 1) * power_of_j
                     behind = after_one - between - second
-                    item[at], key[at] = row, before + (between + behind * R_INVERSE) * R_INVERSE
+                    places = place | is_placed * np.uint64(j - begin) << np.uint64(20)
+                    item[at], key[at] = row, before + (between + behind * R_INVERSE) * R_INVERSE ^ places
                     at += 1
                     between += second
             before += own
-            power *= R
-
-
-@njit(nogil=True, cache=True)
-def _mask(codes, starts, first_row, deleted, first, item, key):
-    for k in range(first.size):
-        row, at = first_row + k, first[k]
-        begin, end = starts[row], starts[row + 1]
-        whole = _sum_of_string(codes, begin, end)
-        masked = min(deleted, end - begin)
-        if masked == 0:
-            item[at], key[at] = row, whole
-            continue
-        power = ONE
-        for i in range(begin, end):
-            without = whole - np.uint64(codes[i] + 1) * power
-            if masked == 1:
-                item[at], key[at] = row, without ^ (np.uint64(i - begin) << np.uint64(40))
-                at += 1
-            else:
-                power_of_j = power
-                for j in range(i + 1, end):
-                    power_of_j *= R
-                    positions = np.uint64(i - begin) << np.uint64(40) | np.uint64(j - begin) << np.uint64(20)
-                    item[at], key[at] = row, (without - np.uint64(codes[j] + 1) * power_of_j) ^ positions
-                    at += 1
             power *= R
 
 
@@ -498,14 +459,14 @@ def sums_of_rows(stored: Any, rows: np.ndarray, points: slice) -> np.ndarray:
     return (even + odd) + lone
 
 
-def hash_rows(rows: Any, seed: int) -> np.ndarray:
+def hash_rows(rows: Any) -> np.ndarray:
     """Return a hash of each row, (n,) uint64: the sum of its entries' hashes."""
     out = np.empty(len(rows), np.uint64)
     bits = None if rows.values is None else read_only(rows.values.view(f"uint{8 * rows.values.itemsize}"))
     starts, columns, shares = read_only(rows.starts), read_only(rows.columns), chunks_for_cores(out.size, LEAST_ROWS)
 
     def work(part: slice) -> None:
-        _hash_rows(starts, columns, bits, np.uint64(seed), part.start, part.stop, out)
+        _hash_rows(starts, columns, bits, part.start, part.stop, out)
 
     for_each_chunk(CPU, work, shares)
     return out
@@ -603,11 +564,11 @@ def _equal_rows(starts, columns, values, src, dst, d, first, last, out):
 
 
 @njit(nogil=True, cache=True)
-def _hash_rows(starts, columns, bits, seed, first, last, out):
+def _hash_rows(starts, columns, bits, first, last, out):
     for i in range(first, last):
-        total = seed
+        total = ZERO
         for e in range(starts[i], starts[i + 1]):
-            total += mixed(mixed(np.uint64(columns[e]) + seed) ^ (ZERO if bits is None else np.uint64(bits[e])))
+            total += mixed(mixed(np.uint64(columns[e]) + ONE) ^ (ZERO if bits is None else np.uint64(bits[e])))
         out[i] = total
 
 

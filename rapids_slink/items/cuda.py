@@ -109,22 +109,19 @@ def differences(strings: Any, src: Array, dst: Array, cutoff: int) -> Array:
     return distance
 
 
-def hash_strings(strings: Any, seed: int) -> Array:
+def hash_strings(strings: Any) -> Array:
     """Return a hash of each string, (n,) uint64, the same for equal strings."""
     n, hashes = len(strings), cp.empty(len(strings), cp.uint64)
-    launch(STRINGS, "hash_strings", n, strings.codes, strings.starts, n, seed, hashes)
+    launch(STRINGS, "hash_strings", n, strings.codes, strings.starts, n, hashes)
     return hashes
-
-
-def copy_strings(strings: Any, rows: Array, starts: Array, codes: Array) -> None:
-    """Copy the strings of some rows into `codes`, one after the other, each to its new start."""
-    launch(STRINGS, "copy_strings", rows.size, strings.codes, strings.starts, rows, rows.size, starts, codes)
 
 
 def make_keys(strings: Any, rows: slice, deleted: int, first: Array, item: Array, key: Array) -> None:
     """Write the hashes that a string of a range has without some characters; see `cpu.make_keys`."""
-    name = "delete_characters" if strings.classes() is None else "mask_characters"
-    launch(STRINGS, name, first.size, strings.codes, strings.starts, rows.start, first.size, deleted, first, item, key)
+    launch(
+        STRINGS, "delete_characters", first.size, strings.codes, strings.starts, rows.start, first.size, deleted,
+        strings.classes() is not None, first, item, key,
+    )  # fmt: skip
 
 
 def project_strings(strings: Any, ones: int, buckets: int, bits: int) -> Array:
@@ -151,13 +148,11 @@ def hashed_bits(sets: Any, width: int, fit: bool) -> tuple[Array, Array]:
     return words, ones
 
 
-def hash_rows(rows: Any, seed: int) -> Array:
+def hash_rows(rows: Any) -> Array:
     """Return a hash of each row, (n,) uint64, the same for equal rows."""
     out = cp.empty(len(rows), cp.uint64)
-    launch(
-        ROWS, "hash_rows", WARP * out.size, rows.starts, rows.columns, rows.values, out.size, seed, out,
-        options=_row_options(rows),
-    )  # fmt: skip
+    options = _row_options(rows)
+    launch(ROWS, "hash_rows", WARP * out.size, rows.starts, rows.columns, rows.values, out.size, out, options=options)
     return out
 
 

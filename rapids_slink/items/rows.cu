@@ -26,17 +26,17 @@ template <class T> __device__ long long position_of(T number, const T* __restric
 __device__ word bits_of(float x) { return __float_as_uint(x); }
 __device__ word bits_of(double x) { return __double_as_longlong(x); }
 
-// Writes the hash of each of n rows, which is the sum of its entries' hashes and the seed. A warp takes a row.
+// Writes the hash of each of n rows, which is the sum of its entries' hashes. A warp takes a row.
 extern "C" __global__ void hash_rows(
     const long long* __restrict__ starts, const COLUMN* __restrict__ columns, const VALUE* __restrict__ values, long long n,
-    word seed, word* __restrict__ out) {
+    word* __restrict__ out) {
     long long i = thread_index() / WARP;
     if (i >= n) return;
     word total = 0;
     for (long long e = starts[i] + threadIdx.x % WARP; e < starts[i + 1]; e += WARP)
-        total += mixed(mixed((long long)columns[e] + seed) ^ (values ? bits_of(values[e]) : 0));
+        total += mixed(mixed((long long)columns[e] + 1) ^ (values ? bits_of(values[e]) : 0));
     total = warp_sum(total);
-    if (threadIdx.x % WARP == 0) out[i] = total + seed;
+    if (threadIdx.x % WARP == 0) out[i] = total;
 }
 
 // Writes whether the two rows of each pair have the same entries. A thread takes a pair.

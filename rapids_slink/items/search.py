@@ -65,8 +65,6 @@ Pairs = tuple[Array, Array, Array]
 SMALL_GROUP = {"cpu": 64, "cuda": 256}
 #: The most keys of an item on average: more take too much memory.
 MOST_KEYS = 1024
-#: The most seeds of hashes that are tried until only equal items have equal hashes.
-MOST_SEEDS = 8
 #: The number of items whose keys are made at a time.
 KEYED_ITEMS = 2**21
 #: The pairs of projections that the first range of rows compares. Its share of candidates tells the next range.
@@ -142,16 +140,13 @@ def distinct_items(items: Items, number: Array, later_bytes: int = 0) -> Distinc
         codes = number.astype("int64") * (int(classes.max()) + 1) + classes if n else number
         number = xp.unique(codes, return_inverse=True)[1].reshape(-1).astype("int32")
     row = xp.arange(n, dtype="int32")
-    for seed in range(MOST_SEEDS):
-        hashes = items.hashes(seed) + number.astype("uint64") * xp.uint64(MULTIPLIERS[0])
-        _, first, same = xp.unique(hashes, return_index=True, return_inverse=True)
-        first_equal = first[same.reshape(-1)].astype("int32")
-        copy = xp.flatnonzero(first_equal != row).astype("int32")
-        equals = first_equal[copy]
-        differ = copy[~((number[copy] == number[equals]) & items.equal(copy, equals))]
-        if not differ.size:
-            break
-    first_equal[differ] = differ  # an item that no seed tells from another stays distinct, even if it has equals
+    hashes = items.hashes() + number.astype("uint64") * xp.uint64(MULTIPLIERS[0])
+    _, first, same = xp.unique(hashes, return_index=True, return_inverse=True)
+    first_equal = first[same.reshape(-1)].astype("int32")
+    copy = xp.flatnonzero(first_equal != row).astype("int32")
+    equals = first_equal[copy]
+    differ = copy[~((number[copy] == number[equals]) & items.equal(copy, equals))]
+    first_equal[differ] = differ  # an item with the hash of another one stays distinct, even if it has equals
     copies = Copies.of(first_equal, xp)
     first = copies.first
     own = items if first.size == n else items.take(first)

@@ -58,7 +58,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from rapids_slink.forced import forced
-from rapids_slink.items import Items, Projection, kernels, without_features
+from rapids_slink.items import Items, Projection, entries_of, kernels, row_of_entries, without_features
 from rapids_slink.metrics import EPSILON, EUCLIDEAN, METRICS, OVERFLOW, SET_METRICS, WORD_BITS, Metric, Rows
 from rapids_slink.neighbors.task import row_blocks
 from rapids_slink.ordering import stable_order
@@ -116,22 +116,16 @@ class StoredRows(Items):
         """Raise ValueError: a model that predicts takes rows of features."""
         raise ValueError(f"prediction_data=True takes the rows' features, and {without_features(metric)}")
 
-    def __len__(self) -> int:
-        return int(self.starts.size) - 1
-
     def take(self, rows: Array) -> Self:
         """Return these rows, in their order."""
-        xp, rows = self.device.xp, self.device.asarray(rows, "int64")
-        first = self.starts[rows]
-        begins = xp.concatenate((xp.zeros(1, "int64"), xp.cumsum(self.starts[rows + 1] - first)))
-        row = row_of_entries(begins, self.device)
-        at = xp.arange(row.size) + (first - begins[:-1])[row]
+        rows = self.device.asarray(rows, "int64")
+        begins, at = entries_of(self.starts, rows, self.device)
         some = replace(self, starts=begins, columns=self.columns[at])
         return some if self.values is None else replace(some, values=self.values[at], norms=self.norms[rows])
 
-    def hashes(self, seed: int) -> Array:
+    def hashes(self) -> Array:
         """Return a hash of each row, (n,) uint64, the same for equal rows."""
-        return kernels(self.device).hash_rows(self, seed)
+        return kernels(self.device).hash_rows(self)
 
     def equal(self, src: Array, dst: Array) -> Array:
         """Return whether both rows of each pair have the same entries, (m,) bool."""
@@ -183,13 +177,6 @@ def cheapest_size(sizes: Sequence[int], least: float, measure: Callable[[int], t
         if pair_time + least >= time or is_last:  # more cannot take less
             break
     return best
-
-
-def row_of_entries(starts: Array, device: Device) -> Array:
-    """Return the row of each entry, (m,) int64."""
-    if device.is_gpu:
-        return device.xp.searchsorted(starts, device.xp.arange(int(starts[-1])), side="right") - 1
-    return np.repeat(np.arange(starts.size - 1), np.diff(starts))
 
 
 def ascending(starts: Array, columns: Array, device: Device) -> tuple[Array, Array]:

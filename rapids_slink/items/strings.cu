@@ -87,26 +87,18 @@ __device__ u64 sum_of_string(const int* __restrict__ codes, long long begin, lon
 }
 
 // Writes the sum of the hashes of a string's characters with their positions.
-extern "C" __global__ void hash_strings(const int* __restrict__ codes, const long long* __restrict__ starts, long long n, u64 seed, u64* __restrict__ hashes) {
+extern "C" __global__ void hash_strings(const int* __restrict__ codes, const long long* __restrict__ starts, long long n, u64* __restrict__ hashes) {
     long long row = job();
     if (row >= n) return;
-    u64 total = 0, salt = mixed(seed);
+    u64 total = 0;
     for (long long begin = starts[row], i = begin; i < starts[row + 1]; i++)
-        total += mixed(((u64)(i - begin) << 32 | (u64)(codes[i] + 1)) + salt);
+        total += mixed((u64)(i - begin) << 32 | (u64)(codes[i] + 1));
     hashes[row] = total;
 }
 
-// Copies string rows[k] to the positions from new_starts[k] on.
-extern "C" __global__ void copy_strings(const int* __restrict__ codes, const long long* __restrict__ starts, const int* __restrict__ rows, long long count, const long long* __restrict__ new_starts, int* __restrict__ new_codes) {
-    long long k = job();
-    if (k >= count) return;
-    long long from = starts[rows[k]] - new_starts[k];
-    for (long long i = new_starts[k]; i < new_starts[k + 1]; i++) new_codes[i] = codes[from + i];
-}
-
-// Writes the keys of the strings from `first_row` on with up to `deleted` characters, at most two, left out. Those of the k-th string are
-// written from first[k] on.
-extern "C" __global__ void delete_characters(const int* __restrict__ codes, const long long* __restrict__ starts, long long first_row, long long count, int deleted, const long long* __restrict__ first, int* __restrict__ item, u64* __restrict__ key) {
+// Writes the keys of the strings from `first_row` on with up to `deleted` characters, at most two, left out. If `is_placed`, a key
+// depends on their positions, too. Those of the k-th string are written from first[k] on.
+extern "C" __global__ void delete_characters(const int* __restrict__ codes, const long long* __restrict__ starts, long long first_row, long long count, int deleted, bool is_placed, const long long* __restrict__ first, int* __restrict__ item, u64* __restrict__ key) {
     long long k = job();
     if (k >= count) return;
     long long row = first_row + k, at = first[k], begin = starts[row], end = starts[row + 1];
@@ -114,36 +106,19 @@ extern "C" __global__ void delete_characters(const int* __restrict__ codes, cons
     item[at] = (int)row, key[at++] = whole;
     for (long long i = begin; deleted && i < end; i++, power *= FACTOR) {
         u64 own = (u64)(codes[i] + 1) * power, after_one = whole - before - own;
-        item[at] = (int)row, key[at++] = before + after_one * INVERSE;
+        u64 place = is_placed ? (u64)(i - begin) << 40 : 0;
+        item[at] = (int)row, key[at++] = (before + after_one * INVERSE) ^ place;
         if (deleted > 1) {
             u64 between = 0, of_j = power;
             for (long long j = i + 1; j < end; j++) {
                 of_j *= FACTOR;
                 u64 second = (u64)(codes[j] + 1) * of_j, behind = after_one - between - second;
-                item[at] = (int)row, key[at++] = before + (between + behind * INVERSE) * INVERSE;
+                if (is_placed) place = (u64)(i - begin) << 40 | (u64)(j - begin) << 20;
+                item[at] = (int)row, key[at++] = (before + (between + behind * INVERSE) * INVERSE) ^ place;
                 between += second;
             }
         }
         before += own;
-    }
-}
-
-// Writes the keys of the strings from `first_row` on with `deleted` characters, at most two, masked, so that positions stay. Those of the
-// k-th string are written from first[k] on.
-extern "C" __global__ void mask_characters(const int* __restrict__ codes, const long long* __restrict__ starts, long long first_row, long long count, int deleted, const long long* __restrict__ first, int* __restrict__ item, u64* __restrict__ key) {
-    long long k = job();
-    if (k >= count) return;
-    long long row = first_row + k, at = first[k], begin = starts[row], end = starts[row + 1];
-    u64 whole = sum_of_string(codes, begin, end), power = 1;
-    int masked = (int)min((long long)deleted, end - begin);
-    if (!masked) item[at] = (int)row, key[at] = whole;
-    for (long long i = begin; masked && i < end; i++, power *= FACTOR) {
-        u64 without = whole - (u64)(codes[i] + 1) * power, of_j = power, position = (u64)(i - begin) << 40;
-        if (masked == 1) item[at] = (int)row, key[at++] = without ^ position;
-        for (long long j = i + 1; masked > 1 && j < end; j++) {
-            of_j *= FACTOR;
-            item[at] = (int)row, key[at++] = (without - (u64)(codes[j] + 1) * of_j) ^ (position | (u64)(j - begin) << 20);
-        }
     }
 }
 

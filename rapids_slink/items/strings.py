@@ -6,8 +6,8 @@ Python strings are encoded at once, four bytes a character; strings of cuDF stay
 
 Keys. Two strings within t edits become equal if up to t characters of each are deleted: from the one those that an edit
 replaces or deletes, from the other those that an edit replaces or inserts. So the strings that are left after deletions
-of up to t characters are keys. For equally long strings that differ at up to t positions, a key leaves out t positions,
-and each choice of positions makes a key. The two keys that leave out the differing positions are equal.
+of up to t characters are keys. For equally long strings that differ at up to t positions, a key also has the positions
+that are left out. The two keys that leave out the differing positions are equal.
 
 The hash of a string x is Σ (x[i] + 1) rⁱ modulo 2⁶⁴, r odd. Deleting a character divides what follows by r, which is a
 multiplication by the inverse of r, so that a hash with deletions takes a few operations on sums of prefixes.
@@ -26,7 +26,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from rapids_slink.items import Items, Projection, kernels
+from rapids_slink.items import Items, Projection, entries_of, kernels
 from rapids_slink.metrics import ITEM_METRICS, METRICS, Metric
 from rapids_slink.points.check import MAX_ROWS, InputTypeError
 from rapids_slink.points.output import OutputKind, column_names, is_dataframe, library_of
@@ -75,9 +75,6 @@ class Strings(Items):
         """Return the strings of an input, (n,) Python objects."""
         return strings_of(X, metric, device)
 
-    def __len__(self) -> int:
-        return int(self.starts.size) - 1
-
     @property
     def lengths(self) -> Array:
         """Return the number of characters of each string, (n,) int64."""
@@ -90,20 +87,16 @@ class Strings(Items):
 
     def take(self, rows: Array) -> Self:
         """Return the strings of these rows, in their order."""
-        xp, lengths = self.device.xp, self.lengths[rows]
-        starts = xp.zeros(lengths.size + 1, "int64")
-        xp.cumsum(lengths, out=starts[1:])
-        codes = xp.empty(int(starts[-1]), "int32")
-        kernels(self.device).copy_strings(self, rows.astype("int32"), starts, codes)
-        return replace(self, codes=codes, starts=starts)
+        starts, at = entries_of(self.starts, rows, self.device)
+        return replace(self, codes=self.codes[at], starts=starts)
 
     def classes(self) -> Array | None:
         """Return the strings' lengths, if only equally long strings are compared; None for edits."""
         return None if self.metric is LEVENSHTEIN else self.lengths
 
-    def hashes(self, seed: int) -> Array:
+    def hashes(self) -> Array:
         """Return a hash of each string, (n,) uint64, the same for equal strings."""
-        return kernels(self.device).hash_strings(self, seed)
+        return kernels(self.device).hash_strings(self)
 
     def equal(self, src: Array, dst: Array) -> Array:
         """Return whether both strings of each pair are equal, (m,) bool."""
@@ -160,10 +153,7 @@ class Strings(Items):
     def _counts(self, deleted: int, rows: slice) -> Array:
         """Return how many keys each string of a range has, int64."""
         n = self.lengths[rows]
-        if self.metric is LEVENSHTEIN:
-            return 1 + (deleted > 0) * n + (deleted > 1) * (n * (n - 1) // 2)
-        deleted = self.device.xp.minimum(n, deleted)
-        return self.device.xp.where(deleted == 2, n * (n - 1) // 2, self.device.xp.where(deleted == 1, n, 1))
+        return 1 + (deleted > 0) * n + (deleted > 1) * (n * (n - 1) // 2)
 
     def projection(self, limit: float) -> Projection:
         """Return rows of bits whose near pairs include all pairs of strings within a limit."""

@@ -336,7 +336,7 @@ def sets():
     xp, n = cuda().xp, 300
     for dtype in ("int32", "int64"):
         given = Sets(get_metric("jaccard"), cuda(), xp.arange(n + 1, dtype="int64"), xp.zeros(n, dtype), None, None, 40)
-        given.hashes(1)
+        given.hashes()
         given.rows_of_bits(128)
         given.distances(ids(n), ids(n))
         search.all_distances(given)
@@ -347,7 +347,7 @@ def sparse_rows():
     for metric, (columns, values) in product(("cosine", "euclidean"), (("int32", "float32"), ("int64", "float64"))):
         arrays = xp.arange(n + 1, dtype="int64"), xp.zeros(n, columns), xp.zeros(n, values), xp.ones(n)
         given = SparseRows(get_metric(metric), cuda(), *arrays, 40)
-        given.hashes(1)
+        given.hashes()
         given.equal(ids(n), ids(n))
         given.distances(ids(n), ids(n))
         search.all_distances(given)
