@@ -29,7 +29,7 @@ from rapids_slink.items.search import (
 )
 from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.queries import NearestEdges, NearestTask, nearest_of_pairs, read_together
-from rapids_slink.neighbors.within import Found, PairFrames, PairTask, check_names, room_for_pairs
+from rapids_slink.neighbors.within import Found, PairFrames, PairTask, check_names, counts_within, room_for_pairs
 from rapids_slink.pipeline import attributes_of, within_groups
 from rapids_slink.pipeline import predict as predict
 from rapids_slink.points import Points
@@ -219,10 +219,9 @@ class NearItems(PairFrames):
 
     def count(self, rows: slice) -> np.ndarray:
         """Count the pairs of a range of rows within each of the task's distances; see `PairFrames`."""
-        xp, counts = self.device.xp, np.zeros(self.task.distances.size, np.int64)
+        counts = np.zeros(self.task.distances.size, np.int64)
         for _, _, weight in self._pairs_of_rows(rows, room_for_pairs(self.device)):
-            order = xp.searchsorted(xp.asarray(self.task.distances), weight, side="left")
-            counts += np.array(xp.bincount(order, minlength=counts.size).tolist(), np.int64).cumsum()
+            counts += counts_within(weight, self.task.distances, self.device)
         return counts
 
     def _pairs_of_rows(self, rows: slice, room: float) -> Iterator[Pairs]:

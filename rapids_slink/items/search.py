@@ -491,12 +491,19 @@ def nearest_items(
         if sum(rows.size for _, rows, _ in parts) > max_pairs:
             parts = [_first_of_each(parts, k, xp)]
             max_pairs = max(max_pairs, 2 * parts[0][0].size)
+    if limit < inf or items.classes() is not None:  # others may be at an infinite distance
+        listed, asked = _first_of_each(parts, k, xp), xp.flatnonzero(is_query)
+        sizes, group = xp.bincount(number[m:], minlength=int(number.max()) + 1), number[distinct.copies.first[asked]]
+        by_group = stable_order(number[m:], xp).astype("int32") + np.int32(m)
+        parts = [listed]
+        for owner, at in pairs_of_ranges((xp.cumsum(sizes) - sizes)[group], xp.minimum(sizes[group], k), device):
+            query, row = asked[owner], by_group[at]
+            other = ~xp.isin(query << 32 | row, listed[0] << 32 | listed[1])
+            parts.append((query[other], row[other], xp.full(int(other.sum()), inf)))
     query, row, distance = _first_of_each(parts, k, xp)
     nearest, weight = xp.full((count, k), -1, "int32"), xp.full((count, k), inf)
     position = xp.arange(query.size) - xp.searchsorted(query, query)
     nearest[query, position], weight[query, position] = row, distance
-    asked = xp.flatnonzero(is_query)
-    _list_infinite(nearest, asked, number[distinct.copies.first], number[m:], m, device)
     return nearest[item_of_row[:m]], weight[item_of_row[:m]]
 
 
@@ -540,28 +547,6 @@ def _first_of_each(parts: list[Pairs], k: int, xp: Any) -> Pairs:
     query, row, distance = query[is_first], row[is_first], distance[is_first]
     is_near = xp.arange(query.size) - xp.searchsorted(query, query) < k
     return query[is_near], row[is_near], distance[is_near]
-
-
-def _list_infinite(nearest: Array, asked: Array, item_group: Array, point_group: Array, m: int, device: Device) -> None:
-    """Fill the lists, (u, k), of the asked items with the first rows at an infinite distance.
-
-    `item_group` has the group of each item, and `point_group` that of each row from m on.
-    """
-    xp, k = device.xp, nearest.shape[1]
-    sizes = xp.bincount(point_group, minlength=int(item_group.max()) + 1)
-    listed = (nearest[asked] >= 0).sum(axis=1)
-    is_short = listed < xp.minimum(sizes[item_group[asked]], k)
-    if not bool(is_short.any()):
-        return
-    short, listed = asked[is_short], listed[is_short]
-    by_group, size = stable_order(point_group, xp) + m, sizes[item_group[short]]
-    position = (xp.cumsum(sizes) - sizes)[item_group[short]][:, None] + xp.arange(k)
-    row = by_group[xp.minimum(position, by_group.size - 1)]
-    first_code = xp.arange(short.size)[:, None] * (m + by_group.size + 1)  # and one of -1
-    is_free = ~xp.isin(first_code + row, first_code + nearest[short]) & (xp.arange(k) < size[:, None])
-    position = listed[:, None] + xp.cumsum(is_free, axis=1) - 1
-    at, column = xp.nonzero(is_free & (position < k))
-    nearest[short[at], position[at, column]] = row[at, column]
 
 
 # -------------------------------------------------------------------------------------------------------------- forests

@@ -47,19 +47,21 @@ the rows keep their norms. So
 For cosine the rows are divided by their norms: ‖a - b‖² is then twice the distance. `_bound` bounds the roundings.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from math import frexp, hypot, inf, sqrt
 from numbers import Real
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
 from rapids_slink.forced import forced
 from rapids_slink.items import Items, Projection, entries_of, kernels, row_of_entries, without_features
 from rapids_slink.metrics import EPSILON, EUCLIDEAN, METRICS, OVERFLOW, SET_METRICS, WORD_BITS, Metric, Rows
+from rapids_slink.neighbors.exact import kernels as exact_kernels
+from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.task import row_blocks
 from rapids_slink.ordering import stable_order
 from rapids_slink.points import is_sparse
@@ -110,11 +112,20 @@ class StoredRows(Items):
     values: Array  # float32 or float64, none of them zero; None for sets
     norms: Array  # (n,) float64, as the cosine of dense rows has them; None for sets
     n_features: int
+    possible_sizes: ClassVar[tuple[int, ...]]  # of projections
+    step_bytes: ClassVar[
+        float
+    ]  # bytes of projected rows that are compared in the time of a step of a pass over two rows
 
     @classmethod
     def kept(cls, X: Any, metric: Metric, device: Device) -> np.ndarray:
         """Raise ValueError: a model that predicts takes rows of features."""
         raise ValueError(f"prediction_data=True takes the rows' features, and {without_features(metric)}")
+
+    @property
+    def sizes(self) -> Array:
+        """Return the number of entries of each row, (n,) int64."""
+        return self.starts[1:] - self.starts[:-1]
 
     def take(self, rows: Array) -> Self:
         """Return these rows, in their order."""
@@ -154,29 +165,37 @@ class StoredRows(Items):
         """Return whether all columns are numbers from 0 to below `width`."""
         return not self.columns.size or (int(self.columns.min()) >= 0 and int(self.columns.max()) < width)
 
-    def sample(self, size: int) -> tuple[Self, np.ndarray, np.ndarray]:
-        """Return up to `size` rows, evenly spread, on a CPU, and both ends of all their pairs, (p,) int32."""
-        some = self.take(np.linspace(0, len(self) - 1, min(len(self), size)).astype(np.int64))
+    def projected(self, size: int, limit: float) -> Projection:
+        """Return `projection` of rows of this number of bits or axes."""
+        raise NotImplementedError
+
+    def projection(self, limit: float) -> Projection:
+        """Return rows of bits, or dense rows, whose near pairs include all pairs within a limit."""
+        return self.projected(self.suitable_size(limit), limit)
+
+    def suitable_size(self, limit: float) -> int:
+        """Return the number of bits or axes with which a search for pairs within a limit takes the least time.
+
+        The time is that of the bytes of each pair of projected rows, and of the steps of a pass over both rows of each
+        pair that passes the test. Up to `SAMPLE` rows, evenly spread, tell it, so it is the same on either device.
+        """
+        some = self.take(np.linspace(0, len(self) - 1, min(len(self), SAMPLE)).astype(np.int64))
         arrays = {name: getattr(some, name) for name in ("starts", "columns", "values", "norms")}
         arrays = {name: CPU.asarray(array) for name, array in arrays.items() if array is not None}
-        first, second = (end.astype(np.int32) for end in np.triu_indices(len(some), 1))
-        return replace(some, device=CPU, **arrays), first, second
-
-
-def cheapest_size(sizes: Sequence[int], least: float, measure: Callable[[int], tuple[float, float, bool]]) -> int:
-    """Return the number of bits or axes with which a search takes the least time.
-
-    `measure` returns the time of each pair, the time of the pairs that pass, and whether more bits or axes change
-    nothing. `least` is the time of the pairs that pass with every size.
-    """
-    best, time = sizes[0], np.inf
-    for size in sizes:
-        pair_time, passing, is_last = measure(size)
-        if pair_time + passing < time:
-            best, time = size, pair_time + passing
-        if pair_time + least >= time or is_last:  # more cannot take less
-            break
-    return best
+        sample = replace(some, device=CPU, **arrays)
+        first, second = (end.astype(np.int32) for end in np.triu_indices(len(sample), 1))
+        steps = 2 * self.step_bytes * np.minimum(sample.sizes[first], sample.sizes[second]) / max(1, first.size)
+        least = float(steps[sample.distances(first, second) <= limit].sum())
+        best, time = self.possible_sizes[0], inf
+        for size in self.possible_sizes:
+            values, metric, bound, _ = sample.projected(size, limit)
+            lower = exact_kernels(CPU).all_distances(metric_rows(metric, values, CPU, alone=False), metric)
+            pair_time = values[0].nbytes
+            if (total := pair_time + float(steps[lower[first, second] <= bound].sum())) < time:
+                best, time = size, total
+            if pair_time + least >= time:  # more bits or axes cannot take less
+                break
+        return best
 
 
 def ascending(starts: Array, columns: Array, device: Device) -> tuple[Array, Array]:
@@ -238,6 +257,8 @@ def stored_entries(inputs: dict[str, Any], device: Device, check: Check) -> tupl
 class Sets(StoredRows):
     """n sets of numbered elements on a device; see `items`."""
 
+    possible_sizes, step_bytes = WIDTHS, 8 * STEP_WORDS
+
     @classmethod
     def read(cls, inputs: dict[str, Any], metric: Metric, device: Device) -> Self:
         """Return the sets of all inputs, one input after the other.
@@ -256,11 +277,6 @@ class Sets(StoredRows):
         sets = cls(metric, device, *ascending(starts, elements, device), None, None, n_features)
         sets._check_empty(list(inputs), [number_of_rows(X) for X in parts.values()])
         return sets
-
-    @property
-    def sizes(self) -> Array:
-        """Return the number of elements of each set, (n,) int64."""
-        return self.starts[1:] - self.starts[:-1]
 
     def distances(self, src: Array, dst: Array, cutoff: float = np.inf) -> Array:
         """Return the distances of the pairs, (m,) float64, to the bit those of the same rows of booleans."""
@@ -317,9 +333,9 @@ class Sets(StoredRows):
         rank[xp.argsort(counts)] = xp.arange(counts.size)
         return ascending(self.starts, rank[self.column_numbers], self.device)[1]
 
-    def projection(self, limit: float) -> Projection:
+    def projected(self, size: int, limit: float) -> Projection:
         """Return rows of bits whose near pairs include all pairs of sets within a limit."""
-        bits, large = self.rows_of_bits(self.suitable_width(limit))
+        bits, large = self.rows_of_bits(size)
         return Projection(bits, OF_BITS[self.metric.name], limit, large)
 
     def rows_of_bits(self, width: int) -> tuple[Array, Array]:
@@ -353,26 +369,6 @@ class Sets(StoredRows):
         large = np.concatenate(([0], np.cumsum(sizes[:-1]))) * np.maximum(np.arange(n) - 1, 0) * STEP_WORDS
         count = int((large + n * n / 2 * -(-lacking // WORD_BITS)).argmin())
         return count, int(lacking[count])
-
-    def suitable_width(self, limit: float) -> int:
-        """Return the number of bits with which a search for pairs within a limit takes the least time, by a sample.
-
-        The time is that of the words of bits of each pair, and of the steps of a pass over both sets of each pair that
-        passes the test. The result is the same for the same sets on either device.
-        """
-        sample, first, second = self.sample(SAMPLE)
-        sizes, n_pairs = sample.sizes, max(1, first.size)
-        steps = 2 * STEP_WORDS * np.minimum(sizes[first], sizes[second]) / n_pairs
-        least = float(steps[sample.distances(first, second) <= limit].sum())
-
-        def measure(width: int) -> tuple[float, float, bool]:
-            bits, _ = sample.rows_of_bits(width)
-            unpacked = np.unpackbits(bits, axis=1).astype(np.float32)
-            common = (unpacked @ unpacked.T).astype(np.int64)[first, second]
-            passes = distances_of(self.metric, common, sizes[first], sizes[second], np) <= limit
-            return bits.shape[1] * 8 / WORD_BITS, float(steps[passes].sum()), self.fit(width)
-
-        return cheapest_size(WIDTHS, least, measure)
 
     def _check_empty(self, names: list[str], lengths: list[int]) -> None:
         """Raise ValueError if empty sets have no distance: by containment to any set, by dice to one another."""
@@ -528,6 +524,8 @@ def _numbered(rows: list[Any], starts: np.ndarray, owners: list[str]) -> np.ndar
 class SparseRows(StoredRows):
     """n rows on a device; see `items`."""
 
+    possible_sizes, step_bytes = AXES, 4 * STEP_AXES
+
     @classmethod
     def read(cls, inputs: dict[str, Any], metric: Metric, device: Device) -> Self:
         """Return the rows of sparse matrices; entries that are stored twice are added up, as SciPy does.
@@ -587,7 +585,7 @@ class SparseRows(StoredRows):
     @cached_property
     def _most_entries(self) -> int:
         """Return an upper bound of the entries of two rows together."""
-        return 2 * int((self.starts[1:] - self.starts[:-1]).max()) if len(self) else 0
+        return 2 * int(self.sizes.max()) if len(self) else 0
 
     def _rounding(self) -> tuple[float, float]:
         """Return how far ‖a‖² + ‖b‖² - 2a·b is from ‖a - b‖², as a share of ‖a‖² + ‖b‖² and besides.
@@ -612,13 +610,13 @@ class SparseRows(StoredRows):
         distances_or_bounds = self._distances_of if self.metric.name == "cosine" else self._bounds_of
         return distances_or_bounds(dots, rows[:, None], self.device.xp.arange(points.start, points.stop, dtype="int32"))
 
-    def projection(self, limit: float) -> Projection:
+    def projected(self, size: int, limit: float) -> Projection:
         """Return dense rows whose near pairs include all pairs within a limit.
 
         An axis is a heavy column or a bucket of other columns.
         """
         scale = self._scale()
-        values = self.dense_rows(self.suitable_axes(limit), scale)
+        values = self.dense_rows(size, scale)
         return Projection(values, EUCLIDEAN, self._bound(limit, values.shape[1], scale))
 
     def dense_rows(self, n_axes: int, scale: float) -> Array:
@@ -645,24 +643,6 @@ class SparseRows(StoredRows):
             sums[:, n_heavy:] = xp.sqrt(sums[:, n_heavy:])
             out[block] = sums
         return out
-
-    def suitable_axes(self, limit: float) -> int:
-        """Return the number of axes with which a search for pairs within a limit takes the least time, by a sample.
-
-        The time is that of the axes of each pair, and of the steps of a pass over both rows of each pair that passes.
-        """
-        sample, first, second = self.sample(SAMPLE)
-        steps, scale = 2 * STEP_AXES * float(sample.columns.size) / len(sample) / max(1, first.size), sample._scale()
-        least = steps * int((sample.distances(first, second) <= limit).sum())
-
-        def measure(n_axes: int) -> tuple[float, float, bool]:
-            rows = sample.dense_rows(n_axes, scale)
-            squares = (rows * rows).sum(axis=1)
-            gaps = squares[first] + squares[second] - 2 * (rows @ rows.T)[first, second]
-            passes = gaps <= np.float64(sample._bound(limit, rows.shape[1], scale) + 1e-5)  # may be above float32
-            return rows.shape[1], steps * int(passes.sum()), rows.shape[1] < n_axes
-
-        return cheapest_size(AXES, least, measure)
 
     def _bound(self, limit: float, n_axes: int, scale: float) -> float:
         """Return a bound on the surrogate distances of the dense rows of pairs within the limit.

@@ -169,7 +169,7 @@ def test_few_pairs_of_sketches_pass_that_are_not_near():
     sketches = rng.integers(0, 2**63, (400, 1000), np.int64)
     sketches[200:, :750] = sketches[:200, :750]  # 0.6 of each pair's union
     made = sets_of(list(sketches))
-    width = made.suitable_width(0.5)
+    width = made.suitable_size(0.5)
     assert 1024 < width <= 4096
     bits = np.unpackbits(made.rows_of_bits(width)[0], axis=1).astype(np.float32)
     common = np.triu(bits @ bits.T, 1)
