@@ -15,9 +15,10 @@ from oracles import (
 )
 
 from rapids_slink.neighbors.brute_force import BruteForceSearch
+from rapids_slink.neighbors.kdtree import TreeSearch
 from rapids_slink.neighbors.task import PartLists, SearchTask
 from rapids_slink.report import Report
-from rapids_slink.runtime.device import to_host
+from rapids_slink.runtime.device import CPU, to_host
 
 NAMES = ["uneven_blobs_8d", "integer_grid_10d", "tight_clusters", "cauchy", "repeated_rows", "all_rows_equal"]
 
@@ -126,6 +127,21 @@ def test_no_rows_and_nobody_outside(make_search, n):
 
 
 SIZES = [(2, 40, 4), (2, 900, 9), (12, 900, 2), (10, 3000, 1000), (3, 3000, 1000)]
+
+
+def test_points_at_a_minimum_that_another_row_has_lowered():
+    """A point at the new bound counts, though its id is above that of the point at the row's bound before."""
+    one = np.arange(1.0, 31)[:, None]
+    own = [[0, 0], [0, -40], *(one * [-10, 0])]  # rows 1 and 2 are one group's, in one leaf
+    beside = [[3, -40], *(one * [1000, 0] - [0, 10])]  # row 2's nearest, in the next leaf, as is row 0: row 1's first
+    above = [[0, 3], *np.repeat(one * [0, 1e6], 3, axis=0)[:63]]  # row 1's nearest, as near as row 2's
+    X = np.vstack(([[5, 0]], own, beside, above))
+    group = np.ones(128, np.int32)
+    group[1:33] = 0
+    search = TreeSearch(X, CPU, Report())
+    found = search.find(SearchTask(np.arange(128, dtype=np.int32), 1, group, group, only_minima=True))
+    np.testing.assert_array_equal(found.ids[1:3, 0], [64, 33])
+    np.testing.assert_array_equal(found.weights[1:3, 0], 9)
 
 
 @pytest.mark.parametrize(
