@@ -8,8 +8,7 @@
 2. The weights of these pairs of points give a spanning tree of the components. The bottleneck of two components is the
    heaviest edge on the tree's path between them. No heavier pair of their points is in the minimum spanning tree.
 3. Few component pairs have a separation below their bottleneck, and they have few pairs of points to test. A GPU finds
-   these by the fused filter, a CPU by the products of all points, in float32, and again in float64 where these tell few
-   points apart.
+   these by the fused filter, a CPU by the products of all points in float32.
 4. The minimum spanning tree of the components over these pairs of points completes the forest.
 """
 
@@ -23,7 +22,6 @@ import numpy as np
 
 from rapids_slink.dendrogram.cpu import merge_in_order
 from rapids_slink.forced import forced
-from rapids_slink.metrics import EPSILON
 from rapids_slink.neighbors.choose import COSTS, ROUNDS, connects
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.filter import (
@@ -356,10 +354,7 @@ def _tree(first: Array, second: Array, weight: Array, context: ConnectContext) -
     return xp.sort(exact_kernels(device).flatnonzero(in_tree))
 
 
-#: The share of a tile's pairs that may pass: if more do, the products in float32 tell too few apart.
-MAX_SHARE = 1 / 128
 TESTED_BYTES = 32  # bytes of a point for each component that it is paired with
-UNDERFLOW = 1e-290  # it is above the error of sums of squares of tiny numbers
 
 
 def _by_products(context: ConnectContext, ends: Ends, upper: Array) -> PointPairs:
@@ -393,13 +388,9 @@ def _by_products(context: ConnectContext, ends: Ends, upper: Array) -> PointPair
             some = points.take(at)
             passed = filter_.exact_kernels.new_candidates(others.size, 1, some.ids.size)
             filter_.append(rows, some, filter_.radius(upper[pair], rows), groups, passed)
-            if passed.count.sum() > MAX_SHARE * passed.ids.size:
-                near, points_near = _near_points(filter_, rows.ids, some.ids, upper[pair])
-                dst = some.ids[points_near]
-            else:
-                at_row = np.flatnonzero(passed.count)
-                count = passed.count[at_row]
-                near, dst = np.repeat(at_row, count), passed.ids[at_row][np.arange(some.ids.size) < count[:, None]]
+            at_row = np.flatnonzero(passed.count)
+            count = passed.count[at_row]
+            near, dst = np.repeat(at_row, count), passed.ids[at_row][np.arange(some.ids.size) < count[:, None]]
             if near.size:
                 src, near_pair = rows.ids[near], pair[near]
                 light = context.tighten(upper, src, dst, near_pair) <= upper[near_pair]
@@ -410,22 +401,6 @@ def _by_products(context: ConnectContext, ends: Ends, upper: Array) -> PointPair
 
     for_each_chunk(context.device, test, tiles)
     return None if has_failed else tuple(np.concatenate(close_pairs, axis=1))
-
-
-@np.errstate(over="ignore", invalid="ignore")  # a pair is near if its value overflows, or is then no number
-def _near_points(filter_: ProductFilter, rows: np.ndarray, points: np.ndarray, upper: np.ndarray) -> Any:
-    """Return the positions of the pairs of rows and points within the rows' `upper`, and of some that are beyond it.
-
-    The first of the points becomes the origin, which moves a point x by 2⁻⁵³|x| at most. With this and the roundings of
-    sums of d terms, the computed square of a distance is too large by less than (d + 8) 2⁻⁵² (|x|² + |y|²): twice that
-    is subtracted.
-    """
-    metric, d, values = filter_.metric, filter_.n_features, filter_.points
-    limit = metric.true_distance_bound(upper, np, *metric.rounding_terms(d)) * (1 + ROUNDING)
-    x, y = (values[ids] - values[points[0]].astype(np.float64) for ids in (rows, points))
-    x_square, y_square = ((1 - 2 * (d + 8) * EPSILON) * (part * part).sum(axis=1) for part in (x, y))
-    square = (x_square - (limit * limit + UNDERFLOW))[:, None] + y_square - 2 * (x @ y.T)
-    return np.nonzero(~(square > 0))
 
 
 def path_bottlenecks(src: np.ndarray, dst: np.ndarray, weight: np.ndarray) -> np.ndarray:

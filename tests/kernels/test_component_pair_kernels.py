@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from hard_cases import CASES, full
 from oracles import every_pair
-from scipy.spatial.distance import cdist, pdist, squareform
+from scipy.spatial.distance import pdist, squareform
 
 from rapids_slink.metrics import EUCLIDEAN
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.filter import QuantizedPoints, radius_terms
 from rapids_slink.report import Report
-from rapids_slink.runtime.device import CPU, resolve, to_host
+from rapids_slink.runtime.device import resolve, to_host
 from rapids_slink.spanning_tree import component_pairs
 from rapids_slink.spanning_tree import kernels as pair_kernels
 from rapids_slink.spanning_tree.component_pairs import (
@@ -171,20 +171,6 @@ def test_path_bottlenecks(n, engine, kernels):
         a, b, upper = map(to_host, found)
         assert sorted(zip(a, b, strict=True)) == (sorted(zip(first, second, strict=True)) if all_within else [])
         np.testing.assert_array_equal(upper, expected[a, b])
-
-
-@pytest.mark.parametrize("scale", [1e-170, 1.0, 1e140])
-def test_near_points(scale):
-    """Every pair within its row's bound; of clusters a million times as far apart as they are wide hardly others."""
-    rng = np.random.default_rng(0)
-    X = scale * np.concatenate([rng.normal(size=(60, 7)), 1e6 + rng.normal(size=(80, 7))])
-    filter_ = BruteForceSearch(X, CPU, Report()).by_products
-    rows, points = np.arange(60, 140), np.arange(60)
-    weight = cdist(X[rows], X[points], "sqeuclidean")
-    upper, near = np.quantile(weight, rng.random(80)), np.zeros(weight.shape, bool)
-    near[component_pairs._near_points(filter_, rows, points, upper)] = True
-    assert near[weight <= upper[:, None]].all()
-    assert scale < 1 or not near[weight > (1 + 1e-8) * upper[:, None]].any()
 
 
 @pytest.mark.parametrize("free", [math.inf, 4096])
