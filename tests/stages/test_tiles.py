@@ -219,13 +219,6 @@ def test_keys_of_rows_have_63_bits(engine):
         kernels(engine).rows_by_cells(none, None, none, none, first_tile, None, 2**21, 9)
 
 
-def test_numbers_are_rounded_up_to_float32():
-    for x in (0.0, 1.0, 1 + 2.0**-30, 1e-60, np.inf):
-        assert order.float32_above(x) >= x
-        assert order.float32_above(x) <= np.nextafter(np.float32(x), np.float32(np.inf))
-    assert np.isnan(order.float32_above(np.nan))
-
-
 @pytest.mark.parametrize("begins", [[0], [0, 1, 700, 956], [0, 256, 3000]])
 def test_kernel_of_slots(begins, engine):
     """Runs begin at blocks of their own; `some` has the same blocks again."""

@@ -27,7 +27,6 @@ from rapids_slink.neighbors.tiles.order import (
     check_key_bits,
     cut_sample,
     find_leaves,
-    float32_above,
     sample_stride,
 )
 from rapids_slink.runtime.compiling import njit
@@ -197,19 +196,18 @@ def near_tiles(
     """Return the tiles that may have a point within the reach of a row of each block, in one low-discrepancy order.
 
     A tile is ruled out if its box is not within the largest reach of the block's box; then if the ball about its cell
-    is within the reach of no row; then if its box is within the reach of no row's place, or none of its points' places
-    is within the largest reach of the block's box. A GPU looks at these points only if there are exclusion ids:
-    otherwise they rule out few tiles.
+    is within the reach of no row. A GPU goes on: a tile is ruled out if its box is within the reach of no row's place
+    or, where there are exclusion ids, if none of its points' places is within the largest reach of the block's box.
 
     `row_boxes` are those of the rows' tiles, and `where`, (s,) int32, has the rows' slots. A tile whose points all have
     the exclusion id of a block's rows is left out.
     """
-    (boxes, _, places, lost), (row_reach, block_reach) = points, reach
+    boxes, (row_reach, block_reach) = points.boxes, reach
     edges = row_boxes.reshape(-1, BLOCK // TILE, *row_boxes.shape[1:])
     blocks = np.stack((edges[:, :, 0].min(axis=1), edges[:, :, 1].max(axis=1)), axis=1)
     n_blocks, n_tiles = len(blocks), len(boxes)
     block_group, tile_group = common or (np.full(n_blocks, -1, np.int32), np.full(n_tiles, -1, np.int32))
-    flags, most_off = np.empty((n_blocks, n_tiles), np.bool_), float32_above(lost)
+    flags = np.empty((n_blocks, n_tiles), np.bool_)
 
     def mark(some: slice) -> None:
         begin, end = some.start, some.stop
@@ -221,7 +219,6 @@ def near_tiles(
                 row_reach, balls.shrink, products, centre_norms, norms, balls.where, encoded.slots.cell_of_tile,
                 balls.rounding, radius, begin, end, flags,
             )  # fmt: skip
-        _drop_far_places(blocks, boxes, places, where, row_reach, most_off, begin, end, flags)
 
     for_each_chunk(CPU, mark, row_blocks(n_blocks, 1, 4))
     order, lengths = np.arange(n_tiles) * golden_stride(n_tiles) % n_tiles, flags.sum(axis=1)
@@ -236,21 +233,6 @@ def _mark_near(blocks, tiles, reach, block_group, tile_group, begin, end, flags)
         for t in range(len(tiles)):
             same = block_group[b] >= 0 and block_group[b] == tile_group[t]
             flags[b, t] = not (same or _gap(blocks[b], tiles[t], limit) > limit)
-
-
-@njit(nogil=True, cache=True)
-def _any_near(places, where, limits, box, lost, square):
-    """Return whether a place may be within its reach of a box; True for a place that is no number."""
-    square[:] = 0
-    for f in range(places.shape[0]):
-        low, high = np.float32(box[0, f]) - lost, np.float32(box[1, f]) + lost
-        for i in range(square.size):
-            gap = max(low - places[f, where[i]], places[f, where[i]] - high, np.float32(0))
-            square[i] += gap * gap
-    far = True
-    for i in range(square.size):
-        far &= square[i] > limits[i]
-    return not far
 
 
 @njit(nogil=True, cache=True)
@@ -271,22 +253,6 @@ def _drop_far_cells(
                         state[c] = 1
                         break
             flags[b, t] = state[c] > 0 and flags[b, t]
-
-
-@njit(nogil=True, cache=True)
-def _drop_far_places(blocks, boxes, places, where, reach, lost, begin, end, flags):
-    square, points = np.empty(BLOCK, np.float32), np.arange(places.shape[1])
-    for b in range(begin, end):
-        limits, farthest = np.empty(BLOCK, np.float32), np.float32(-1)
-        for i in range(BLOCK):
-            own = reach[b * BLOCK + i]
-            limits[i] = np.float32(-1) if own < 0 else own * own * np.float32(1 + 2.0**-16)
-            farthest = max(farthest, limits[i])
-        block_tiles, rows = np.full(TILE, farthest, np.float32), where[b * BLOCK : (b + 1) * BLOCK]
-        for t in range(flags.shape[1]):
-            own_points = points[t * TILE : (t + 1) * TILE]
-            flags[b, t] = flags[b, t] and _any_near(places, rows, limits, boxes[t], lost, square)
-            flags[b, t] = flags[b, t] and _any_near(places, own_points, block_tiles, blocks[b], lost, square[:TILE])
 
 
 def bound_rows(exact: ExactPoints, _points: Array, _unit: float, *more: Any) -> None:

@@ -35,7 +35,6 @@ from rapids_slink.neighbors.tiles.order import (
     Reach,
     Rows,
     check_key_bits,
-    float32_above,
     sample_stride,
 )
 from rapids_slink.runtime.cuda import (
@@ -184,12 +183,12 @@ def near_tiles(
         TILES, "mark_near_tiles", (n_blocks, -(-n_tiles // MARK_THREADS)), MARK_THREADS, row_boxes, turned, m, n_tiles,
         stride, reach.blocks, block_group, tile_group, words, marks, shared_memory=16 * m,
     )  # fmt: skip
-    cells = 0 if balls is None else len(balls.products[0])
+    cells, most_off = 0 if balls is None else len(balls.products[0]), np.nextafter(np.float32(lost), np.float32(np.inf))
     shares = min(-(-RESIDENT * multiprocessors() // n_blocks), -(-words // (BLOCK // WARP)))
     launch_blocks(
         TILES, "refine_marks", (n_blocks, shares), BLOCK, places, places.shape[1], m, where, reach.rows, turned,
-        None if block_group is None else row_boxes, float32_above(lost), _balls(balls), cells, n_tiles, stride, words,
-        marks, counts, shared_memory=4 * ((GROUP * -(-(m - 1) // GROUP) + 2) * BLOCK + 2 * m + -(-cells // 16)),
+        None if block_group is None else row_boxes, most_off, _balls(balls), cells, n_tiles, stride, words, marks,
+        counts, shared_memory=4 * ((GROUP * -(-(m - 1) // GROUP) + 2) * BLOCK + 2 * m + -(-cells // 16)),
     )  # fmt: skip
     lengths = cp.asnumpy(counts).astype(np.int64)
     up_to, tiles = np.cumsum(lengths), cp.empty(max(1, int(lengths.sum())), cp.int32)

@@ -142,12 +142,6 @@ def sample_stride(n: int, size: int) -> int:
     return golden_stride(n) if size < n else 1
 
 
-def float32_above(x: float) -> np.float32:
-    """Return a number as float32, rounded up."""
-    rounded = np.float32(x)
-    return rounded if rounded >= x else np.nextafter(rounded, np.float32(np.inf))
-
-
 def unit_of(largest: float) -> float:
     """Return the power of two that makes a number about one; 1 for zero."""
     return 2.0 ** max(-MAX_EXPONENT, min(MAX_EXPONENT, -frexp(largest)[1])) if largest > 0 else 1.0
