@@ -185,7 +185,7 @@ class StoredRows(Items):
         sample = replace(some, device=CPU, **arrays)
         first, second = (end.astype(np.int32) for end in np.triu_indices(len(sample), 1))
         steps = 2 * self.step_bytes * np.minimum(sample.sizes[first], sample.sizes[second]) / max(1, first.size)
-        least = float(steps[sample.distances(first, second) <= limit].sum())
+        least = float(steps[sample.distances(first, second, limit) <= limit].sum())
         best, time = self.possible_sizes[0], inf
         for size in self.possible_sizes:
             values, metric, bound, _ = sample.projected(size, limit)
