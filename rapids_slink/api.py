@@ -236,12 +236,14 @@ def plan(
     parameters = locals()
     if is_collection(X):
         raise TypeError("X is a Dask collection, whose fit no plan covers: pass the shape of a partition, (n, d)")
-    settings = SingleLinkage(**{name: parameters[name] for name in PARAMETERS}, **unknown)._settings()
+    model = SingleLinkage(**{name: parameters[name] for name in PARAMETERS}, **unknown)
+    settings = model._settings()
+    rule = model._cluster_rule(settings)
     if kind_of(settings.metric, X):
         raise ValueError(f"a plan is of rows of features, and {without_features(settings.metric)}")
     if groups is not None:
-        settings = replace(settings, groups=GroupBy(groups, dropna), friends_within=None)
-    return planning.plan(X, settings)
+        return planning.plan(X, replace(settings, groups=GroupBy(groups, dropna)))
+    return planning.plan(X, replace(settings, friends_within=rule.friends_within))
 
 
 @with_hints(MEANINGS)

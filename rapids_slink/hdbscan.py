@@ -458,7 +458,8 @@ class HDBSCAN(DensityHierarchy):
         X = as_known(X)
         if X is None:
             self._require_own_tree("select")
-        rule, settings = self._cluster_rule(), replace(self._settings(), prediction_data=False, store_centers=None)
+        settings = replace(self._settings(), prediction_data=False, store_centers=None)
+        rule = self._cluster_rule(settings)
         own = settings.min_samples if X is not None else self.report_.get("min_samples", 1)
         sizes, by_size = _values_of(min_cluster_size, self.min_cluster_size, "min_cluster_size", 2)
         samples, by_samples = _values_of(min_samples, own, "min_samples", 1)
@@ -562,7 +563,7 @@ class HDBSCAN(DensityHierarchy):
     def _settings(self, min_samples: int = 1, **more: Any) -> Settings:
         return super()._settings(self.min_cluster_size, **more)
 
-    def _cluster_rule(self) -> StableClusters:
+    def _cluster_rule(self, settings: Settings) -> StableClusters:
         check_fixed(self, FIXED)
         if as_integer(self.min_cluster_size, "min_cluster_size") < 2:
             raise ValueError(f"min_cluster_size must be at least 2, got {self.min_cluster_size}")

@@ -265,6 +265,8 @@ def fit_points(X: Any, settings: Settings, rule: ClusterRule, device: Device, re
     if settings.groups is not None:
         X, groups = read_groups(X, settings.groups, settings.metric, device, report)
         rule = within_groups(rule, groups)
+    elif rule.friends_within is not None:
+        settings = replace(settings, friends_within=rule.friends_within)
 
     def estimate(n: int, d: int, itemsize: int) -> MemoryEstimate:
         problem = Problem(settings, device, n, d, itemsize)

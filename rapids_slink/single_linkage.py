@@ -17,7 +17,6 @@ from rapids_slink.dendrogram.cutting import (
     ClusterRule,
     Cut,
     check_distance,
-    check_least,
     check_max_distance,
     distance_limit,
 )
@@ -127,7 +126,7 @@ class PointHierarchy(RowEstimator, Hierarchy, Estimator):
     n_connected_components_: int
     _metric_: tuple[Any, ...]  # with prediction_data: see `parameters_of`
     _missing_values_: tuple[Any, ...]
-    _fitted_by = (("_distance_threshold_", "distance_threshold"), ("_box_", "box"), ("_max_distance_", "_limit"))
+    _fitted_by = (("_distance_threshold_", "distance_threshold"), ("_box_", "box"), ("_max_distance_", "max_distance"))
     _max_distance_: float | None = None
     _distance_threshold_: float | None = None
     _box_: float | Collection[float] | None = None
@@ -137,22 +136,23 @@ class PointHierarchy(RowEstimator, Hierarchy, Estimator):
     label_changes_: Frame  # after `append` with keep_labels
     _next_label_: int = 0  # a label that no cluster has had
 
-    def _cluster_rule(self) -> ClusterRule:
-        """Return the rule that the parameters describe; raise for values that are not valid for any data."""
+    def _cluster_rule(self, settings: Settings) -> ClusterRule:
+        """Return the rule of the parameters with these settings; raise for values that are not valid for any data."""
         raise NotImplementedError
 
     def _fit(self, X: Any, **more: Any) -> Self:
         """Fit the model with further settings, and return it."""
         X = as_known(X)
-        rule, settings = self._cluster_rule(), self._settings(**more)
-        engine = engine_of(X, metric=settings.metric)
+        settings = self._settings(**more)
+        rule, engine = self._cluster_rule(settings), engine_of(X, metric=settings.metric)
         fit = engine.fit
         if settings.cannot_link is not None:
             pipeline.check_apart(X, settings)
             fit = engine.fit_apart
-        if fit is not pipeline.fit or settings.groups is not None:  # all other fits make a tree
-            settings = replace(settings, friends_within=None)
-        return self._take(fit(X, settings, rule))
+        fitted = fit(X, settings, rule)
+        if self.max_distance is None:
+            fitted["_max_distance_"] = settings.max_distance  # that of min_similarity
+        return self._take(fitted)
 
     @WithRows
     def append(self, X: Any, *, keep_labels: bool = False) -> Self:
@@ -206,7 +206,8 @@ class PointHierarchy(RowEstimator, Hierarchy, Estimator):
         1       1      0     2    True   True
         2       1      1     1   False   True
         """
-        rows, rule, settings = self._fitted_rows(), self._cluster_rule(), self._settings()
+        rows, settings = self._fitted_rows(), self._settings()
+        rule = self._cluster_rule(settings)
         self._require_one_group("append")
         if hasattr(self, "_weighted_"):
             raise ValueError("append is for rows without sample_weight")
@@ -220,6 +221,8 @@ class PointHierarchy(RowEstimator, Hierarchy, Estimator):
             raise ValueError("keep_labels is for SingleLinkage: attributes of HDBSCAN go by the labels 0..k-1")
         model = Fitted(rows, tree, linkage, index, self._output)
         fitted = engine_of(X, metric=settings.metric, rows=(rows.values,)).append(X, model, settings, rule)
+        if self.max_distance is None:
+            fitted["_max_distance_"] = settings.max_distance
         return self._take(fitted | self._named_as_before(fitted) if keep_labels else fitted)
 
     def _named_as_before(self, fitted: dict[str, Any]) -> dict[str, Any]:
@@ -244,28 +247,23 @@ class PointHierarchy(RowEstimator, Hierarchy, Estimator):
         has_rows = self.metric != PRECOMPUTED.name
         if self.prediction_data and not has_rows:
             raise ValueError("prediction_data=True keeps the rows' features, and metric='precomputed' has none")
-        k, m, limit = self.n_neighbors, self.min_samples, self._limit
-        return self._settings_of_rows(
+        k, m = self.n_neighbors, self.min_samples
+        settings = self._settings_of_rows(
             n_neighbors=None if k is None else check_n_neighbors(k),
             min_samples=min_samples if m is None else check_n_neighbors(m, "min_samples"),
             clipped=m is None,
-            max_distance=None if limit is None else float(limit),
             prediction_data=bool(self.prediction_data),
             gen_min_span_tree=has_rows and bool(self.gen_min_span_tree),
             store_centers=self.store_centers,
             **more,
         )
-
-    @property
-    def _limit(self) -> float | None:
-        """Return the distance above which no clusters are merged, None if the parameters have none."""
         if self.max_distance is None and self.min_similarity is None:
-            return None
-        return distance_limit(self._metric, self.max_distance, self.min_similarity)
+            return settings
+        limit: Any = distance_limit(settings.metric, self.max_distance, self.min_similarity)
+        return replace(settings, max_distance=float(limit))
 
     def _check_parameters(self) -> None:
-        self._cluster_rule()
-        self._settings()
+        self._cluster_rule(self._settings())
 
     def _fitted_rows(self) -> FittedRows:
         """Return the rows that the model keeps; raise ValueError if it keeps none."""
@@ -585,30 +583,21 @@ class SingleLinkage(PointHierarchy):
             return float(heights.iloc[kept])
         return inf if self._max_distance_ is None else nextafter(self._max_distance_, inf)  # itself merges
 
-    def _settings(self, min_samples: int = 1, **more: Any) -> Settings:
-        settings, threshold = super()._settings(min_samples, **more), self.distance_threshold
-        limit = settings.max_distance
-        needs_tree = self.n_clusters is not None or self.max_cluster_size is not None
-        if limit is None or needs_tree or self.prediction_data:  # predictions read the tree
-            return settings
-        below = inf if threshold is None else nextafter(float(threshold), -inf)
-        return replace(settings, friends_within=min(limit, below))
-
-    def _cluster_rule(self) -> Cut:
-        limit, threshold = self._limit, self.distance_threshold
-        check_least(self.min_cluster_size)
+    def _cluster_rule(self, settings: Settings) -> Cut:
+        limit, threshold = self.max_distance or settings.max_distance, self.distance_threshold
         rule = Cut(
             self.n_clusters, threshold, self.min_cluster_size, max_distance=limit, warns=self.min_cluster_size is None,
             max_cluster_size=self.max_cluster_size, count_small=self.count_small,
-        )  # fmt: skip
-        if self.max_cluster_size is not None or not self.count_small:
-            rule = rule.checked()
+        ).checked()  # fmt: skip
         if threshold is not None:
             check_distance(threshold, "distance_threshold", self.metric)
             check_max_distance([threshold], limit)
-        elif limit is not None and self.n_clusters is None:
-            rule = replace(rule, distance_threshold=inf)
-        return rule
+        if limit is None or self.n_clusters is not None:
+            return rule
+        needs_tree = self.max_cluster_size is not None or settings.prediction_data  # predictions read it
+        below = inf if threshold is None else nextafter(float(threshold), -inf)
+        within = None if needs_tree else min(limit, below)
+        return replace(rule, distance_threshold=inf if threshold is None else threshold, friends_within=within)
 
 
 #: The names of its parameters.

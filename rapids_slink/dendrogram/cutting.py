@@ -118,13 +118,18 @@ class CutParameters:
         return [value], False
 
     def checked(self) -> Self:
-        """Return the parameters, and raise for sizes that do not go together.
+        """Return the parameters, and raise for sizes that are not valid or do not go together.
 
-        A largest size splits the clusters of the threshold, which becomes infinite if it is None.
+        From then on a text in place of a number of clusters is `WIDEST_GAP`. A largest size splits the clusters of the
+        threshold, which becomes infinite if it is None.
         """
         least, max_size = self.min_cluster_size, self.max_cluster_size
-        check_least(least)
-        if not self.count_small and (self.n_clusters is None or is_widest_gap(self.n_clusters) or least is None):
+        is_text = isinstance(self.n_clusters, str)
+        if is_text and self.n_clusters != WIDEST_GAP:
+            raise TypeError(f"n_clusters must be an integer, got {self.n_clusters!r}")
+        if least is not None and as_integer(least, "min_cluster_size") < 1:
+            raise ValueError(f"min_cluster_size must be at least 1, got {least}")
+        if not self.count_small and (self.n_clusters is None or is_text or least is None):
             raise ValueError("count_small=False takes n_clusters=, a number, and min_cluster_size=")
         if max_size is None:
             return self
@@ -140,7 +145,6 @@ class CutParameters:
 
         Raises ValueError unless all values differ, and for parameters that are valid for no linkage.
         """
-        check_least(self.min_cluster_size)
         for name, valid in (("method", METHODS), ("closed", CLOSED), ("names", NAMES)):
             if getattr(self, name) not in valid:
                 raise ValueError(f"{name} must be one of {', '.join(map(repr, valid))}, got {getattr(self, name)!r}")
@@ -156,30 +160,37 @@ class CutParameters:
             raise ValueError(f"{name} must not hold a value twice, since each names a column; got {twice} twice")
         return (self.column_values or values) if many else ["label"]
 
-    def of(self, linkage: PreallocatedFrame, n: int) -> Self:
-        """Return the parameters with numbers for this linkage of n leaves.
+    def of(self, linkage: PreallocatedFrame, n: int) -> tuple[Self, list[int]]:
+        """Return the parameters for this valid linkage of n leaves, and how many of the first merges each cut keeps.
 
-        A smallest size that is None becomes its default. The widest gap becomes the number of clusters there. A number
-        of large clusters becomes the number of all clusters.
+        The widest gap becomes the number of clusters there, and a smallest size that is None its default. A number of
+        large clusters becomes the number of all clusters. Raises unless the linkage has all of these cuts.
         """
-        widest, least = is_widest_gap(self.n_clusters), self.min_cluster_size
-        if least is None:
-            least = least_size(n) if widest else 1
-        check_least(least)
         if not self.count_small:
-            return self._of_large(linkage, n, least)
-        if not widest:
-            return self
-        if self.sample_weight is not None:
-            raise ValueError(f"{WIDEST_GAP!r} counts rows: leave sample_weight out")
-        return replace(self, n_clusters=at_widest_gap(linkage, n, least), min_cluster_size=least)
+            return self._of_large(linkage, n).of(linkage, n)
+        if isinstance(self.n_clusters, str):
+            if self.sample_weight is not None:
+                raise ValueError(f"{WIDEST_GAP!r} counts rows: leave sample_weight out")
+            least = self.min_cluster_size or least_size(n)
+            return replace(self, n_clusters=at_widest_gap(linkage, n, least), min_cluster_size=least).of(linkage, n)
+        height, (values, _), xp = linkage.columns["height"], self.values, linkage.device.xp
+        for value in values:
+            number, distance = (None, value) if self.n_clusters is None else (value, self.distance_threshold)
+            check_cut(n, n - len(height), number, distance, self.max_distance)
+        if self.n_clusters is not None:
+            return self, [n - int(value) for value in values]
+        if not len(height):
+            return self, [0] * len(values)
+        # Heights ascend, so this counts those below the threshold, or those up to it.
+        height, thresholds = height.astype("float64", copy=False), xp.asarray(values, "float64")
+        return self, xp.searchsorted(height, thresholds, side=self.closed).tolist()
 
-    def _of_large(self, linkage: PreallocatedFrame, n: int, least: int) -> Self:
+    def _of_large(self, linkage: PreallocatedFrame, n: int) -> Self:
         """Return the parameters with the numbers of all clusters in place of the numbers of large ones.
 
         Each number is that of the coarsest cut with the given number of clusters of at least this size.
         """
-        values, many = self.values
+        (values, many), least = self.values, self.min_cluster_size or 1
         large = count_large(linkage, sizes_of(linkage, n, self.weights(n, linkage.device)), least)
         counts = []
         for value in values:
@@ -195,22 +206,11 @@ class CutParameters:
             counts.append(n - linkage.columns["height"].size + undone)
         numbers = counts if many else counts[0]
         names = self.column_values or values
-        return replace(self, n_clusters=numbers, column_values=names, min_cluster_size=least, count_small=True)
+        return replace(self, n_clusters=numbers, column_values=names, count_small=True)
 
     def weights(self, n: int, device: Device) -> Array:
         """Return `sample_weight` as an (n,) float64 array of the device, or None if all leaves count as one."""
         return None if self.sample_weight is None else check_weights(self.sample_weight, n, device)
-
-
-def check_least(size: Any) -> None:
-    """Raise unless this may be the smallest size of a cluster: an integer of at least 1, or None for the default."""
-    if size is not None and as_integer(size, "min_cluster_size") < 1:
-        raise ValueError(f"min_cluster_size must be at least 1, got {size}")
-
-
-def is_widest_gap(n_clusters: Any) -> bool:
-    """Return whether this stands for the number of clusters at the widest gap."""
-    return isinstance(n_clusters, str) and n_clusters == WIDEST_GAP
 
 
 def least_size(n: int) -> int:
@@ -322,7 +322,7 @@ def cut_frame(
         what = f"{counted(len(values), 'cut')} of {counted(merges, 'merge')}"
         check_memory(device, MemoryEstimate((LEAF_BYTES + LABEL_BYTES * len(values)) * n_leaves), what)
         check(device)
-        by_size = is_widest_gap(parameters.n_clusters) or not parameters.count_small
+        by_size = isinstance(parameters.n_clusters, str) or not parameters.count_small
         read = COLUMNS if by_size or parameters.max_cluster_size is not None else COLUMNS[:3]
         columns = {name: column_values(linkage[name], device) for name in read}
         frame = PreallocatedFrame(columns, device)
@@ -351,8 +351,7 @@ def cut_labels(linkage: PreallocatedFrame, n_leaves: int, parameters: CutParamet
     Columns are int32. A column is named by the cut's value, or "label" for a single cut.
     """
     device, xp, n = linkage.device, linkage.device.xp, n_leaves
-    parameters = parameters.of(linkage, n)
-    kept = count_kept(linkage, n, parameters)
+    parameters, kept = parameters.of(linkage, n)
     names, least = parameters.column_names(), parameters.min_cluster_size or 1
     labels = PreallocatedFrame.empty(device, n, dict.fromkeys(names, "int32"))
     columns = list(labels.columns.values())
@@ -370,22 +369,6 @@ def cut_labels(linkage: PreallocatedFrame, n_leaves: int, parameters: CutParamet
         for column in columns:
             name_by_first_row(column, xp)
     return labels
-
-
-def count_kept(linkage: PreallocatedFrame, n: int, parameters: CutParameters) -> list[int]:
-    """Return how many of the first merges of a valid linkage each cut keeps. Raise unless it has all of these cuts."""
-    n_clusters, threshold = parameters.n_clusters, parameters.distance_threshold
-    height, (values, _), xp = linkage.columns["height"], parameters.values, linkage.device.xp
-    for value in values:
-        number, distance = (None, value) if n_clusters is None else (value, threshold)
-        check_cut(n, n - len(height), number, distance, parameters.max_distance)
-    if n_clusters is not None:
-        return [n - int(value) for value in values]
-    if not len(height):
-        return [0] * len(values)
-    # Heights ascend, so this counts those below the threshold, or those up to it.
-    height, thresholds = height.astype("float64", copy=False), xp.asarray(values, "float64")
-    return xp.searchsorted(height, thresholds, side=parameters.closed).tolist()
 
 
 def _label_prefixes(
@@ -519,10 +502,7 @@ def check_cut(
         raise ValueError(f"give exactly one of n_clusters and distance_threshold, got {count}")
     if n_clusters is None:
         check_distance(distance_threshold, "distance_threshold")
-        return
-    if is_widest_gap(n_clusters):
-        return
-    if not components <= as_integer(n_clusters, "n_clusters") <= n:
+    elif not components <= as_integer(n_clusters, "n_clusters") <= n:
         cause = f"the graph has {components} components, which nothing joins"
         if max_distance is not None:
             cause = f"max_distance={max_distance} leaves {components} trees"
@@ -571,7 +551,7 @@ def check_number(n_clusters: Any, count_small: bool) -> None:
     """Raise unless this is a number of clusters that a cut can make in each group."""
     if not count_small:
         raise ValueError("count_small=False is of one tree, and these rows are in groups: leave it out")
-    if is_widest_gap(n_clusters):
+    if isinstance(n_clusters, str):
         raise ValueError(f"{WIDEST_GAP!r} is of one tree, and these rows are in groups: pass a number of clusters")
     if as_integer(n_clusters, "n_clusters") < 1:
         raise ValueError(f"n_clusters must be at least 1, the number of each group's clusters, got {n_clusters}")
@@ -651,6 +631,7 @@ class ClusterRule:
     predicts_by_density: ClassVar[bool] = False  # whether predictions need core distances
     #: the group of each merge, and how many groups there are, if rows are in groups: see `build_linkage`
     merge_groups: ClassVar[tuple[Array, int] | None] = None
+    friends_within: ClassVar[float | None] = None  # what `Settings.friends_within` becomes in a fit without groups
 
     def weighted(self, weight: np.ndarray, core: np.ndarray | None) -> Self:
         """Return the rule for rows of these weights and core distances. It is the same unless it depends on them."""
@@ -669,6 +650,7 @@ class Cut(CutParameters, ClusterRule):
     """The rule of a single cut of any tree: by default into two clusters, if there are two."""
 
     warns: bool = False  # whether to warn if most of a number of clusters are outliers
+    friends_within: float | None = field(default=None, kw_only=True)  # type: ignore[misc]
 
     def parameters(self, n: int, trees: int) -> Self:
         """Return the parameters of the cut of n rows in this number of trees."""
@@ -678,17 +660,16 @@ class Cut(CutParameters, ClusterRule):
 
     def check_rows(self, n: int, trees: int = 1) -> None:
         """Raise unless n rows in this number of trees have such a cut."""
-        check_least(self.min_cluster_size)
         is_given = self.n_clusters is not None or self.distance_threshold is not None
         if is_given and self.count_small:
-            check_cut(n, trees, self.n_clusters, self.distance_threshold)
+            number = trees if isinstance(self.n_clusters, str) else self.n_clusters  # the widest gap is known later
+            check_cut(n, trees, number, self.distance_threshold)
 
     def choose(self, merges: PreallocatedFrame, n: int, device: Device, report: Report) -> FlatClusters:
         """Return the clusters of the cut of the linkage of n rows."""
         with report.stage("cut", device):
             asked = self.parameters(n, n - merges.columns["height"].size)
-            parameters = asked.of(merges, n)
-            kept = count_kept(merges, n, parameters)[0]
+            parameters, (kept,) = asked.of(merges, n)
             marks = () if parameters.max_cluster_size is None else (small_enough(merges, n, parameters)[:kept],)
             left_child, right_child = (merges.columns[side][:kept] for side in ("left", "right"))
             labels = PreallocatedFrame.empty(merges.device, n, {"label": "int32"}).columns["label"]
@@ -722,7 +703,6 @@ class GroupedCut(ClusterRule):
         if self.cut.distance_threshold is not None:
             self.cut.check_rows(n)
         else:
-            check_least(self.cut.min_cluster_size)
             check_number(self.cut.parameters(n, 1).n_clusters, self.cut.count_small)
 
     def choose(self, merges: PreallocatedFrame, n: int, device: Device, report: Report) -> FlatClusters:
@@ -731,7 +711,7 @@ class GroupedCut(ClusterRule):
         with report.stage("cut", device):
             rows = device.asarray(self.sizes)
             if parameters.n_clusters is None:
-                kept = xp.arange(self.merge_group.size) < count_kept(merges, n, parameters)[0]
+                kept = xp.arange(self.merge_group.size) < parameters.of(merges, n)[1][0]
                 if parameters.max_cluster_size is not None:
                     kept &= small_enough(merges, n, parameters)
             else:
