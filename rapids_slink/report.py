@@ -1,12 +1,11 @@
 """The report of a run: its proofs, and the time of each stage."""
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import wraps
 from inspect import signature
-from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
 import pandas as pd
@@ -26,12 +25,28 @@ class Report(dict[str, Any]):
     by name, or a setting. `to_frame` returns the stages as a frame.
     """
 
-    def stage(self, name: str, device: Device) -> "_Stage":
+    @contextmanager
+    def stage(self, name: str, device: Device) -> Iterator[None]:
         """Time a block as a stage, device work included, and show it as an NVTX range on a GPU.
 
         The seconds in which kernels were compiled are those of a stage "compiling" instead.
         """
-        return _Stage(self, name, device)
+        if device.is_gpu:
+            device.xp.cuda.nvtx.RangePush(f"rapids_slink.{name}")
+        start, compiled_before = time.perf_counter(), compiling.clock.seconds
+        try:
+            yield
+            if device.is_gpu:
+                device.synchronize()
+        finally:
+            elapsed = time.perf_counter() - start
+            compiled = min(elapsed, compiling.clock.seconds - compiled_before)  # another thread's may be older
+            seconds = self.setdefault("seconds", {})
+            seconds[name] = seconds.get(name, 0.0) + elapsed - compiled
+            if compiled:
+                seconds["compiling"] = seconds.get("compiling", 0.0) + compiled
+            if device.is_gpu:
+                device.xp.cuda.nvtx.RangePop()
 
     def count(self, stage: str, **counts: Any) -> None:
         """Add to the counts of a stage; a text replaces the one before."""
@@ -81,34 +96,6 @@ class Report(dict[str, Any]):
         """Return the seconds and the counts of each stage."""
         counts = {stage: entry for stage, entry in self.items() if isinstance(entry, dict)}
         return counts.pop("seconds", {}), counts
-
-
-@dataclass
-class _Stage:
-    """See `Report.stage`. A generator would take three times as long, which small fits notice."""
-
-    report: Report
-    name: str
-    device: Device
-
-    def __enter__(self) -> None:
-        if self.device.is_gpu:
-            self.device.xp.cuda.nvtx.RangePush(f"rapids_slink.{self.name}")
-        self.start, self.compiled_before = time.perf_counter(), compiling.clock.seconds
-
-    def __exit__(self, kind: type | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        try:
-            if error is None and self.device.is_gpu:
-                self.device.synchronize()
-        finally:
-            elapsed = time.perf_counter() - self.start
-            compiled = min(elapsed, compiling.clock.seconds - self.compiled_before)  # another thread's may be older
-            seconds = self.report.setdefault("seconds", {})
-            seconds[self.name] = seconds.get(self.name, 0.0) + elapsed - compiled
-            if compiled:
-                seconds["compiling"] = seconds.get("compiling", 0.0) + compiled
-            if self.device.is_gpu:
-                self.device.xp.cuda.nvtx.RangePop()
 
 
 def in_words(name: str) -> str:
