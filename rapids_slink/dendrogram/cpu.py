@@ -41,7 +41,7 @@ def merge_in_order(src, dst, n, left_child, right_child, size, groups=None):
     sets = np.empty((n, 2), np.int32)
     sets[:, 0], sets[:, 1] = 1, parent
     if groups is None:
-        return _merge_all(src, dst, n, parent, sets, left_child, right_child, size)
+        return _merge_edges(None, src, dst, n, parent, sets, left_child, right_child, size)
     group, n_groups = groups
     order, start = _order_by_group(group, n_groups)
 
@@ -53,19 +53,15 @@ def merge_in_order(src, dst, n, left_child, right_child, size, groups=None):
     return len(src)
 
 
-@njit(cache=True)
-def _merge_all(src, dst, n, parent, sets, left_child, right_child, size):
-    return _merge_edges(range(len(src)), src, dst, n, parent, sets, left_child, right_child, size)
-
-
 @njit(nogil=True, cache=True)
 def _merge_edges(edges, src, dst, n, parent, sets, left_child, right_child, size):
     """Merge the clusters at the ends of these edges in turn; return how many there are before one within a cluster.
 
-    A root's row of `sets` holds, in one cache line, the size and the cluster of its set.
+    None stands for all edges. A root's row of `sets` holds, in one cache line, the size and the cluster of its set.
     """
     merged = 0
-    for i in edges:
+    for e in range(len(src) if edges is None else len(edges)):
+        i = e if edges is None else edges[e]
         u, v = find_root(parent, src[i]), find_root(parent, dst[i])
         if u == v:
             break

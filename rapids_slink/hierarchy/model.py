@@ -515,7 +515,8 @@ class Estimator:
 
     def __new__(cls, *values: Any, **parameters: Any) -> Self:
         """Return a model without attributes; raise TypeError for an unknown name unless a subclass takes any names."""
-        if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in cls._parameters().values()):
+        own = cls._parameters()
+        if parameters.keys() - own.keys() and not any(one.kind is one.VAR_KEYWORD for one in own.values()):
             cls._check_names(parameters, TypeError)
         return super().__new__(cls)
 

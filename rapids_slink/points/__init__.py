@@ -321,7 +321,7 @@ def _array_values(X: Any, device: Device, estimate: Following, name: str, metric
     if X.dtype.kind == "O":
         X = from_objects(X, name)
     target = _type_of_rows(X.dtype, metric, name)
-    is_there = is_on_gpu(X) == device.is_gpu and not is_elsewhere(X)
+    is_there = is_on_gpu(X) == device.is_gpu and not (device.is_gpu and is_elsewhere(X))
     is_stored = isinstance(X, Stored)
     as_it_is = not is_stored and is_there and X.dtype == target and X.flags.c_contiguous
     _check_memory(X.shape, target, 0 if as_it_is else 1 + is_stored, device, estimate)

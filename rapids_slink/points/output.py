@@ -98,7 +98,8 @@ class OutputKind:
 
     def array(self, array: Array) -> Any:
         """Return an array of either device as one of NumPy or CuPy, whichever this kind has."""
-        return self.wrap(self._move(array))
+        moved = self._move(array)
+        return self.wrap(moved) if self.wrapper else moved
 
     def series(self, array: Array, index: Any = None, name: str | None = None) -> Any:
         """Return an array of either device as a Series of the caller's library, with this index and name."""

@@ -156,8 +156,8 @@ def pairs_serve(problem: Problem) -> bool:
         return False
     if forced().tree:
         return forced().tree == "pairs"
-    limit = current_run().limit or math.inf
-    if stores_distances(d, metric, min_samples, device, is_compact) and LIMITED_PAIR_BYTES * n * n > limit:
+    is_limited = LIMITED_PAIR_BYTES * n * n > (current_run().limit or math.inf)
+    if is_limited and stores_distances(d, metric, min_samples, device, is_compact):
         return False
     by_kernel = not device.is_gpu or min_samples <= MAX_SAMPLES["cuda"]
     return by_kernel and takes_all_distances(n, d, metric, min_samples, device, is_compact)
