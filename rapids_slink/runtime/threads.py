@@ -199,7 +199,7 @@ def for_each_chunk(
         if _kept.helpers is None or _kept.helpers.process != os.getpid():  # threads do not outlive a fork
             _kept.helpers = _Helpers()
         helpers = _kept.helpers
-        with one_blas_thread:
+        with one_blas_thread():
             try:
                 for _ in range(n_helping):
                     helpers.tasks.put(take_chunks)
@@ -214,30 +214,29 @@ def for_each_chunk(
     return results
 
 
-class _OneBlasThread:
-    """A block in which BLAS has one thread. If blocks overlap, the last one restores the setting before the first."""
+#: For each block of `one_blas_thread` the limits that it has set; only the first of overlapping blocks sets any.
+_blas_limits: list[Any] = []
+_blas_lock = threading.Lock()
 
-    def __init__(self) -> None:
-        self._lock, self._blocks = threading.Lock(), 0
-        self._limits: Any = None
 
-    def __enter__(self) -> None:
-        with self._lock:
-            if not self._blocks:
-                self._limits = _blas_controller().limit(limits=1, user_api="blas")
-            self._blocks += 1
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Run a block in which BLAS has one thread. If blocks overlap, the last one restores the setting before the first.
 
-    def __exit__(self, *error: object) -> None:
-        with self._lock:
-            self._blocks -= 1
-            if not self._blocks:
+    It is for work whose parts are small: BLAS's threads wait for each other by spinning, which keeps cores busy.
+    """
+    with _blas_lock:
+        _blas_limits.append(None if _blas_limits else _blas_controller().limit(limits=1, user_api="blas"))
+    try:
+        yield
+    finally:
+        with _blas_lock:
+            first = _blas_limits[0]
+            _blas_limits.pop()
+            if not _blas_limits:
                 _let_any_thread_limit_blas()
-                self._limits.restore_original_limits()
+                first.restore_original_limits()
                 _let_any_thread_limit_blas()
-
-
-#: A block for work of BLAS whose parts are small: its threads wait for each other by spinning, which keeps cores busy.
-one_blas_thread = _OneBlasThread()
 
 
 def _let_any_thread_limit_blas() -> None:

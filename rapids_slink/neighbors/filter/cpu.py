@@ -51,7 +51,7 @@ def filter_of_products(
 
     `within` is the largest distance that is wanted.
     """
-    with one_blas_thread:
+    with one_blas_thread():
         projection = worthwhile_projection(points, len(queries), scaling, COSTS["cpu"], CPU, within)
     if projection is None:
         return BlasFilter(points, queries, exact.metric, CPU, scaling), exact
