@@ -167,7 +167,8 @@ class SizeSetting(Setting):
     def _select(self, size: int) -> tuple[Condensed, Selected]:
         if self._selected is None or self._selected[0] != size:
             tree = condense(self.merges, self.model.n_leaves_, size)
-            self._selected = size, tree, select(tree, self.model._cluster_rule(self.model._settings()).rule, summarize(tree))
+            rule = self.model._cluster_rule(self.model._settings()).rule
+            self._selected = size, tree, select(tree, rule, summarize(tree))
         return self._selected[1:]
 
     def labels(self, value: int, min_size: int) -> Any:
