@@ -2,8 +2,7 @@
 
 A cut keeps a prefix of the merges. Each kept merge points at the kept merge that takes its cluster, and these pointers
 lead to the last one. On a GPU pointers are doubled among a sample of the merges, so the time hardly depends on the
-shape of the tree. The finest of several cuts is made first; each further one cuts the dendrogram over the clusters of
-the one before.
+shape of the tree. Each of several cuts is made by itself.
 
 Rows in groups have a forest, whose merges are in one order over all groups. A cut by a distance keeps the first merges
 of the whole order. A cut by a number of clusters keeps the first merges of each group. Either way the kept merges are
@@ -350,54 +349,19 @@ def cut_labels(linkage: PreallocatedFrame, n_leaves: int, parameters: CutParamet
 
     Columns are int32. A column is named by the cut's value, or "label" for a single cut.
     """
-    device, xp, n = linkage.device, linkage.device.xp, n_leaves
+    device, n = linkage.device, n_leaves
     parameters, kept = parameters.of(linkage, n)
-    names, least = parameters.column_names(), parameters.min_cluster_size or 1
-    labels = PreallocatedFrame.empty(device, n, dict.fromkeys(names, "int32"))
-    columns = list(labels.columns.values())
-    if parameters.method == "merge":
-        for column, merges in zip(columns, kept, strict=True):
+    fits = None if parameters.max_cluster_size is None else small_enough(linkage, n, parameters)
+    labels = PreallocatedFrame.empty(device, n, dict.fromkeys(parameters.column_names(), "int32"))
+    for column, merges in zip(labels.columns.values(), kept, strict=True):
+        if parameters.method == "merge":
+            least = parameters.min_cluster_size or 1
             column[...] = inherit_labels(linkage.frame, n, merges, device.frames, least).values
-    elif parameters.max_cluster_size is not None:
-        fits = small_enough(linkage, n, parameters)
-        for column, merges in zip(columns, kept, strict=True):
-            column[...] = label_kept(linkage, fits & (xp.arange(fits.size) < merges), n, parameters)
-        return labels
-    else:
-        _label_prefixes(linkage, n, kept, least, parameters.weights(n, device), columns)
-    if parameters.names == "first_row":
-        for column in columns:
-            name_by_first_row(column, xp)
-    return labels
-
-
-def _label_prefixes(
-    linkage: PreallocatedFrame, n: int, kept: list[int], least: int, weights: Array, columns: list[Array]
-) -> None:
-    """Write the labels of each cut into its column. The cuts keep these numbers of the first merges.
-
-    `weights` are those of the leaves, or None.
-    """
-    device, xp = linkage.device, linkage.device.xp
-    children = [linkage.columns[side][: max(kept)].astype("int32", copy=False) for side in ("left", "right")]
-    clusters, sizes, done = None, weights, 0  # clusters of leaves, their sizes, merges: of the cut before
-    for i in sorted(range(len(kept)), key=kept.__getitem__):
-        leaves, merged, done = n - done, kept[i] - done, kept[i]
-        left_child, right_child = (ids[:merged] for ids in children)
-        flat = half(device, __package__).label_clusters(left_child, right_child, leaves)
-        for side, ids in enumerate(children):  # the children of later merges become clusters of this cut
-            later = ids[merged:]
-            if later.size:
-                later = xp.where(later < flat.size, flat[xp.minimum(later, flat.size - 1)], later - 2 * merged)
-            children[side] = later
-        step = flat[:leaves]
-        clusters = step if clusters is None else step[clusters]
-        if least > 1:
-            # Counts, and integer weights, are far below 2^53, so their sums are exact in float64, in any order.
-            sizes = xp.bincount(step, weights=sizes, minlength=n - done).astype("float64", copy=False)
-            columns[i][...] = number_large(sizes >= least, xp)[clusters]
         else:
-            columns[i][...] = clusters
+            column[...] = label_kept(linkage, merges, n, parameters, fits)
+        if parameters.names == "first_row":
+            name_by_first_row(column, device.xp)
+    return labels
 
 
 def cut_groups(
@@ -418,31 +382,32 @@ def cut_groups(
     labels = PreallocatedFrame.empty(device, n_leaves, dict.fromkeys(names, "int32"))
     rank = half(device, __package__).ranks_in_groups(group, len(rows))
     for column, value in zip(labels.columns.values(), values, strict=True):
-        column[...] = label_kept(linkage, rank < (rows - min(int(value), n_leaves))[group], n_leaves, parameters)
+        kept = rank < (rows - min(int(value), n_leaves))[group]
+        column[...] = label_kept(linkage, kept.size, n_leaves, parameters, kept)
+        if parameters.names == "first_row":
+            name_by_first_row(column, device.xp)
     return labels
 
 
-def label_kept(merges: PreallocatedFrame, kept: Array, n: int, parameters: CutParameters) -> Array:
-    """Return the labels of the clusters that the kept merges of n leaves form, (n,) int32, as `parameters` ask."""
+def label_kept(merges: PreallocatedFrame, first: int, n: int, parameters: CutParameters, kept: Array = None) -> Array:
+    """Return the labels of the clusters that the first merges of n leaves form, (n,) int32, numbered.
+
+    If there is an array of booleans, `kept`, only those of the merges take place that it marks. Clusters that are too
+    small for the `parameters` have the label `OUTLIER`.
+    """
     device, xp = merges.device, merges.device.xp
-    left_child, right_child = (merges.columns[side].astype("int32", copy=False) for side in ("left", "right"))
-    labels = half(device, __package__).label_clusters(left_child, right_child, n, kept)[:n]
-    labels = without_small(labels, parameters.min_cluster_size, parameters.weights(labels.size, device), xp)
-    if parameters.names == "first_row":
-        name_by_first_row(labels, xp)
-    return labels
+    children = (merges.columns[side][:first].astype("int32", copy=False) for side in ("left", "right"))
+    marks = () if kept is None else (kept[:first],)
+    labels = half(device, __package__).label_clusters(*children, n, *marks)[:n]
+    return without_small(labels, parameters.min_cluster_size, parameters.weights(n, device), xp)
 
 
 def without_small(labels: Array, least: int | None, weights: Array, xp: Any) -> Array:
     """Return the labels with `OUTLIER` for rows of clusters that have fewer rows, or less weight, than `least`."""
     if least is None or least <= 1:
         return labels
-    return number_large(xp.bincount(labels, weights=weights) >= least, xp)[labels]
-
-
-def number_large(large: Array, xp: Any) -> Array:
-    """Return for each cluster its number among the large clusters, or `OUTLIER` if it is small: int32."""
-    return xp.where(large, xp.cumsum(large, dtype="int32") - 1, OUTLIER).astype("int32", copy=False)
+    large = xp.bincount(labels, weights=weights) >= least
+    return xp.where(large, xp.cumsum(large, dtype="int32") - 1, OUTLIER).astype("int32", copy=False)[labels]
 
 
 def name_by_first_row(labels: Array, xp: Any) -> None:
@@ -717,7 +682,7 @@ class GroupedCut(ClusterRule):
             else:
                 rank = half(device, __package__).ranks_in_groups(self.merge_group, count)
                 kept = rank < (rows - min(int(parameters.n_clusters), n))[self.merge_group]
-            labels = label_kept(merges, kept, n, replace(parameters, min_cluster_size=1))
+            labels = label_kept(merges, kept.size, n, replace(parameters, min_cluster_size=1), kept)
             clusters = rows - xp.bincount(self.merge_group[kept], minlength=count)
             first = labels[device.asarray(self.first)]
             flat = large_clusters(labels, n - int(kept.sum()), parameters, xp)
