@@ -38,7 +38,6 @@ from rapids_slink.distributed.trees import (
     fit_groups,
     fit_trees,
     lists_of_blocks,
-    may_have_lists,
     search_blocks,
     tree_of_blocks,
 )
@@ -66,10 +65,12 @@ from rapids_slink.runtime.memory import DeviceMemoryError, MemoryEstimate, size_
 from rapids_slink.runtime.threads import Progress
 from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree import Problem
-from rapids_slink.spanning_tree.lists import list_length
+from rapids_slink.spanning_tree.lists import TREE_LISTED, list_length
 
 #: The seconds that a byte takes from another worker's GPU through the host; by UCX it takes a fiftieth of them.
 BYTE_SECONDS = 1e-9
+#: The bytes of an edge with its weight and its distance.
+EDGE_BYTES = 24
 
 
 def fit(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
@@ -118,7 +119,7 @@ def count_blocks(run: Run, points: Partitions) -> int:
         return min(blocks, n)
     devices = run.devices(settings.device == "cuda")
     if not is_searched_by_tree(n, points.n_features, settings.metric, resolve(settings.device)):
-        row_bytes = np.dtype(points.dtype).itemsize * points.n_features + LIST_BYTES * list_length(settings)
+        row_bytes = np.dtype(points.dtype).itemsize * points.n_features + EDGE_BYTES
         moved = BYTE_SECONDS * row_bytes if run.copies_through_host(settings) else 0.0
         wanted = wanted_blocks(n, points.n_features, devices, settings.device, moved)
     (count,) = run.gather([run.task("plan", _fitting_blocks, settings, n, points.n_features, points.dtype, wanted)])
@@ -131,15 +132,16 @@ def _fitting_blocks(settings: Settings, n: int, d: int, dtype: str, wanted: int)
     If possible, they also leave room for the chunks that a search prefers. Raises DeviceMemoryError if none fits.
     """
     device, itemsize = resolve(settings.device), np.dtype(dtype).itemsize
-    free, k = free_for_task(settings, device), list_length(settings)
+    free = free_for_task(settings, device)
     if free is None:
         return wanted
 
     def pair(count: int) -> MemoryEstimate:
         m = n if count == 1 else 2 * -(-n // count)
         values = m * d * itemsize
-        if count > 1:  # the blocks and their lists, if there are any, and both in one array
-            values = 2 * (values + (m * LIST_BYTES * k if may_have_lists(settings, m, d, device) else 0))
+        if count > 1:  # the blocks and both in one array; and their trees, whose edges are listed, if there are any
+            has_trees = not is_searched_by_tree(m, d, settings.metric, device)
+            values = 2 * values + has_trees * m * (EDGE_BYTES + LIST_BYTES * TREE_LISTED)
         return MemoryEstimate(values) + estimate_fit(Problem(settings, device, m, d, itemsize))
 
     max_blocks = max(wanted, min(MAX_BLOCKS, n // 2))

@@ -1,15 +1,16 @@
 """The spanning tree of points in blocks: a tree for each pair of blocks, and the forest of all their edges.
 
-    blocks ──lists_of_block──▶ their neighbour lists ──pair_tree──▶ a tree for each pair ──forest_of_trees──▶ one tree
+    blocks ──tree_of_parts──▶ a tree for each ──tree_of_parts──▶ a tree for each pair ──forest_of_trees──▶ one tree
 
 Every edge of the tree of all points is in the tree of each part that holds its two ends: a lighter path within the part
 would be a lighter path among all points. Any two points are in some pair of blocks. So the tree of the union of the
 pairs' trees is the tree of all points, in the total order, whatever the blocks are. (Jin et al., "DiSC: a distributed
-single-linkage hierarchical clustering algorithm using MapReduce", 2013.) Only one pair has the edges between its two
-blocks. The edges within a block are taken from one pair as well: the first that holds the block. One device makes a
-pair's tree. If it searches all pairs of points, the lists within each block are made once, for all pairs of blocks.
-With a `max_distance` only blocks that may have points within it have a tree together. A block that meets no other has a
-tree of its own.
+single-linkage hierarchical clustering algorithm using MapReduce", 2013.) The edges within a block are taken
+from its own tree, and those between two blocks from the tree of both, which one device makes. That has no edge within a
+block that the block's tree lacks. So only pairs between the blocks are searched. Where all pairs are not searched, as
+by a tree of boxes, a block's tree saves little: there the tree of two blocks has the edges within them, too, and the
+first that holds a block keeps these. With a `max_distance` only blocks that may have points within it have a tree
+together.
 
 Mutual reachability needs the core distances among all points first; they come from each row's combined lists, of a
 search within each block and one in each other block:
@@ -23,8 +24,8 @@ combined by (surrogate distance, id), which is the total order for one row. A li
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from operator import getitem
 from typing import Any
 
@@ -33,7 +34,7 @@ from distributed import Future
 
 from rapids_slink.dendrogram import build_linkage
 from rapids_slink.dendrogram.cutting import ClusterRule, Cut, GroupedCut
-from rapids_slink.distributed.cluster import Run, concatenate, on_worker, one_frame, pairs_of_workers, work
+from rapids_slink.distributed.cluster import Run, concatenate, on_worker, one_frame, pairs_of_workers
 from rapids_slink.distributed.points import (
     Blocks,
     Partitions,
@@ -43,23 +44,22 @@ from rapids_slink.distributed.points import (
     without_values,
 )
 from rapids_slink.metrics import distances
-from rapids_slink.neighbors import estimate_search, neighbor_lists, prepare_search
-from rapids_slink.neighbors.choose import is_searched_by_tree
+from rapids_slink.neighbors import estimate_search, prepare_search
 from rapids_slink.neighbors.rows import metric_rows
-from rapids_slink.neighbors.task import PartLists, SearchTask
+from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.ordering import edge_codes, sort_in_place, stable_order
 from rapids_slink.pipeline import estimate_fit, flat_attributes, tree_of_points, within_distance
 from rapids_slink.points.keys import GroupBy, names_of, numbered
-from rapids_slink.points.output import EDGE_TYPES, Later, PreallocatedFrame, frame_of, is_collection
+from rapids_slink.points.output import EDGE_TYPES, Later, PreallocatedFrame, frame_of, is_collection, on_device
 from rapids_slink.report import Report, counted, listed
-from rapids_slink.runtime.device import CPU, Array, Device, is_on_gpu, resolve, to_host
+from rapids_slink.runtime.device import CPU, Array, Device, to_host
 from rapids_slink.runtime.memory import check_memory
 from rapids_slink.runtime.threads import Progress
 from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree import Problem, reported_cores
 from rapids_slink.spanning_tree.graphs import EdgeList, spanning_forest
-from rapids_slink.spanning_tree.lists import list_length
-from rapids_slink.spanning_tree.ways import estimate_groups, forest_of_groups, tree_of_rows, way_of
+from rapids_slink.spanning_tree.lists import tree_of_two_parts
+from rapids_slink.spanning_tree.ways import estimate_groups, forest_of_groups, prepared_ways, tree_by, tree_of_rows
 
 #: The number of trees whose edges are put together at a time.
 TREES_AT_ONCE = 8
@@ -68,31 +68,33 @@ DISTANCE_COLUMNS = ("src", "dst", "distance")
 
 
 def tree_of_blocks(run: Run, blocks: Blocks, pairs: list[tuple[int, int]], progress: Progress | None) -> list[Future]:
-    """Return trees whose edges together hold the minimum spanning tree, as `pair_tree` returns them.
+    """Return trees whose edges together hold the minimum spanning tree, as `tree_of_parts` returns them.
 
     `pairs` are the numbers of the blocks that have a tree together.
     """
     settings, owners, numbers = blocks.settings, blocks.owners, range(len(blocks))
-    keepers = [run.worker(owner) for owner in owners]
     run.wait(blocks.rows)  # a GPU that searches would make the others wait for their pieces
-    own = [run.task("lists", lists_of_block, settings, blocks.rows[b], index=(b,), worker=keepers[b]) for b in numbers]
     cores: list[Any] = [None] * len(blocks)
     if settings.min_samples > 1:
         lists = lists_of_blocks(run, blocks, settings.min_samples)
         cores = [run.task("core", cores_of_lists, settings, part, index=(b,)) for b, part in enumerate(lists)]
-    here: list[Any] = [[blocks.rows[b], cores[b], own[b]] for b in numbers]
-    met = {b for pair in pairs for b in pair}
-    parts_of_tree = [*pairs, *((b,) for b in numbers if b not in met)]
-    order = pairs_of_workers(owners, max(1, len(run.workers)), parts_of_tree)
-    moved = {b for pair, w in order for b in pair if owners[b] != w}
+
+    def make(name: str, parts: list[Any], index: tuple[int, ...], w: int, are_wanted: list[bool]) -> Future:
+        starts = [blocks.starts[b] for b in index]
+        return run.task(name, tree_of_parts, settings, parts, starts, are_wanted, index=index, worker=run.worker(w))
+
+    met, with_edges = {b for pair in pairs for b in pair}, set[int]()
+    results = [make("own-tree", [[blocks.rows[b], cores[b], None]], (b,), owners[b], [b not in met]) for b in numbers]
+    here: list[Any] = [[blocks.rows[b], cores[b], results[b]] for b in numbers]
+    order = pairs_of_workers(owners, max(1, len(run.workers)), pairs)
     sent = dict(enumerate(here))
     if run.copies_through_host(settings):
-        sent |= {b: run.task("send", _on_host, here[b], index=(b,), worker=keepers[b]) for b in sorted(moved)}
-    results, trees, with_edges = [], [], set[int]()
+        for b in sorted({b for pair, w in order for b in pair if owners[b] != w}):
+            sent[b] = run.task("send", _on_host, here[b], index=(b,), worker=run.worker(owners[b]))
+    trees = results.copy()
     for pair, w in order:
-        parts = [here[b] if owners[b] == w else sent[b] for b in pair]
-        starts, are_new = [blocks.starts[b] for b in pair], [b not in with_edges for b in pair]
-        results.append(run.task("tree", pair_tree, settings, parts, starts, are_new, index=pair, worker=run.worker(w)))
+        parts, are_wanted = [here[b] if owners[b] == w else sent[b] for b in pair], [b not in with_edges for b in pair]
+        results.append(make("tree", parts, pair, w, are_wanted))
         with_edges.update(pair)
         trees.append(results[-1])
         level = 0  # trees of more and more pairs are put together, as the digits of a counter carry over
@@ -106,81 +108,54 @@ def tree_of_blocks(run: Run, blocks: Blocks, pairs: list[tuple[int, int]], progr
 
 def _on_host(parts: list[Any]) -> list[Any]:
     """Return copies of a block's arrays on the host, to be sent; they are made while no other task uses the GPU."""
-    rows, core, lists = parts
-    return [to_host(rows), None if core is None else to_host(core), lists and tuple(to_host(part) for part in lists)]
-
-
-def lists_of_block(settings: Settings, rows: Array) -> Any:
-    """Return the ids and surrogate distances of each row's nearest others in its block.
-
-    They are on a GPU or the host like the block. The result is None if the trees of the block's pairs are not made from
-    lists.
-    """
-    device = resolve(settings.device)
-    lists = work(_lists_of_block, device, settings, device.asarray(rows))
-    return lists if lists is None or is_on_gpu(rows) else tuple(to_host(part) for part in lists)
-
-
-def _lists_of_block(device: Device, settings: Settings, rows: Array) -> Any:
-    (n, d), k, metric = rows.shape, list_length(settings), settings.metric
-    if n <= k or not may_have_lists(settings, 2 * n, d, device):
-        return None
-    prepared = metric_rows(metric, rows, device, alone=False, compact=True)
-    estimate = estimate_search(n, d, rows.dtype.itemsize, k, device, metric=metric)
-    check_memory(device, estimate, f"a block of {n:,} rows")
-    lists = neighbor_lists(prepare_search(prepared, device, Report(), metric=metric), n, k, device)
-    return lists.ids, lists.weights
-
-
-def may_have_lists(settings: Settings, n: int, n_features: int, device: Device) -> bool:
-    """Return whether the tree of two blocks, of n points together, starts from the lists within the blocks.
-
-    It does not where a tree searches points of few features, which takes about as long without these lists. For points
-    of low dimension in many features the lists are made in vain: only the values tell.
-    """
-    core = () if settings.min_samples > 1 else None  # their values do not matter here
-    problem = Problem(settings, device, n, n_features, itemsize=8, core=core)
-    return way_of(problem) == "lists" and not is_searched_by_tree(n, problem.d, settings.metric, device)
-
-
-def lists_within_blocks(own: Sequence[Any], device: Device) -> PartLists | None:
-    """Return the lists of two blocks, numbered for the points of both in one array; None if there are none."""
-    if len(own) < 2 or any(lists is None for lists in own):
-        return None
-    (ids, weights), (more_ids, more_weights) = own
-    first = len(ids)
-    ids, weights = (
-        device.xp.concatenate(both) for both in ((ids, more_ids + device.xp.int32(first)), (weights, more_weights))
-    )
-    return PartLists(ids, weights, first)
+    rows, core, tree = parts
+    tree = tree and {**tree, "edges": on_device(tree["edges"], CPU)}
+    return [to_host(rows), None if core is None else to_host(core), tree]
 
 
 @on_worker
-def pair_tree(
-    device: Device, settings: Settings, parts: list[tuple[Array, Array, Any]], starts: list[int], keeps_own: list[bool]
-) -> dict[str, Any]:
-    """Return the tree's edges for one or two blocks of points, numbered among all points, and its report's counts.
+def tree_of_parts(
+    device: Device, settings: Settings, parts: list[tuple[Array, Array, Any]], starts: list[int], are_wanted: list[bool]
+) -> dict[str, Any] | None:
+    """Return edges of the tree of one or two blocks, numbered among all points, and the counts of its report.
 
-    `parts` are the rows, core distances and lists of each block. The edges between the blocks are kept, and those
-    within a block if its entry of `keeps_own` is true.
+    `parts` are the rows, core distances and tree of each block, if it has a tree already. One block has one if pairs
+    of blocks save work by it, or if it `is_wanted` in any case. Two blocks have the edges between them and, where
+    a block has no tree, those within it if these are wanted.
     """
     xp, metric, report = device.xp, settings.metric, Report()
-    blocks, cores, lists = ([part[i] for part in parts] for i in range(3))
-    values = concatenate(blocks, device)
+    blocks, cores, known = zip(*parts, strict=True)
+    values, split = concatenate(blocks, device), len(blocks[0])
     problem = checked_problem(device, settings, values)
     prepared = metric_rows(metric, values, device, alone=False, compact=True)
     core, core_distance = (None, None) if cores[0] is None else map(xp.ascontiguousarray, concatenate(cores, device).T)
-    problem = replace(problem.of_rows(prepared), core=core, part_lists=lists_within_blocks(lists, device))
-    tree, _ = tree_of_rows(problem, prepared, report)
+    problem = replace(problem.of_rows(prepared), core=core)
+    if all(known):
+        trees = [_own_columns(tree["edges"], start) for tree, start in zip(known, starts, strict=True)]
+        tree = tree_of_two_parts(prepared, split, trees, problem, report)
+    else:
+        ways = prepared_ways(problem, prepared, report)
+        first = next(ways)
+        if are_wanted == [False] and not first.is_over_all_pairs:
+            return None
+        tree, _ = tree_by(chain([first], ways), report)
     report.pop("seconds", None)
-    sides = [tree.columns[end] >= len(blocks[0]) for end in ("src", "dst")]
-    kept = (sides[0] != sides[1]) | xp.asarray([keeps_own[0], keeps_own[-1]])[sides[0].astype("int8")]
-    src, dst, weight = (column[kept] for column in tree.columns.values())
+    src, dst, weight = tree.columns.values()
+    if len(blocks) > 1:
+        has_own = xp.asarray([is_wanted and not tree for is_wanted, tree in zip(are_wanted, known, strict=True)])
+        sides = [(end >= split).astype("int8") for end in (src, dst)]
+        kept = (sides[0] != sides[1]) | has_own[sides[0]]
+        src, dst, weight = src[kept], dst[kept], weight[kept]
     distance = distances(metric, weight, (src, dst), (values, values), device, core=core_distance)
     numbers = xp.concatenate([xp.arange(start, start + len(rows)) for start, rows in zip(starts, blocks, strict=True)])
     src, dst = (numbers[end].astype("int32") for end in (src, dst))
     frame = frame_of(device, {"src": src, "dst": dst, "weight": weight, "distance": distance})
     return {"edges": frame, "report": report}
+
+
+def _own_columns(edges: Any, start: int) -> dict[str, Array]:
+    """Return the columns of a block's tree, by numbers within the block, whose first point is number `start`."""
+    return {name: edges[name].values - (0 if name == "weight" else start) for name in EDGE_TYPES}
 
 
 def checked_problem(device: Device, settings: Settings, values: Array) -> Problem:
@@ -199,6 +174,7 @@ def forest_of_trees(device: Device, settings: Settings, trees: list[dict[str, An
 
 
 def _edges_of_trees(device: Device, trees: list[dict[str, Any]], report: Report) -> Any:
+    trees = [tree for tree in trees if tree]
     for tree in trees:
         report.add(tree["report"])
     edges = one_frame([tree["edges"] for tree in trees])

@@ -48,7 +48,6 @@ from rapids_slink.neighbors.task import (
     BLOCK_VALUES,
     BoundsByLists,
     NeighborLists,
-    PartLists,
     Search,
     SearchResult,
     SearchTask,
@@ -84,23 +83,21 @@ def neighbor_lists(
     device: Device,
     min_samples: int = 1,
     core: Array = None,
-    part_lists: PartLists | None = None,
     max_weight: float = inf,
     bounds_by_lists: BoundsByLists | None = None,
 ) -> NeighborLists:
     """Return each of the n points' k nearest others, or all others if there are fewer.
 
-    The weights are mutual reachability if `min_samples` is above 1 or core distances are given. `part_lists` are known
-    lists of k entries within two parts of the points, which are not searched again. With distances as weights and
-    without known lists, points above `max_weight` are not listed, nor those above the bounds that `bounds_by_lists`
-    makes; see `_within`.
+    The weights are mutual reachability if `min_samples` is above 1 or core distances are given. With
+    distances as weights, points above `max_weight` are not listed, nor those above the bounds that `bounds_by_lists`
+    makes; see `lists_within`.
     """
     rows = device.xp.arange(n, dtype="int32")
-    if (bounds_by_lists or max_weight < inf) and part_lists is None and core is None and min_samples == 1:
+    if (bounds_by_lists or max_weight < inf) and core is None and min_samples == 1:
         upper = device.xp.full(n, max_weight) if max_weight < inf else None
         task = SearchTask(rows, min(k, n - 1), rows, rows, upper, bounds_by_lists=bounds_by_lists)
-        return _within(search.find(task), rows, device)
-    nearest = search.find(SearchTask(rows, min(k, n - 1), rows, rows, part_lists=part_lists))
+        return lists_within(search.find(task), rows, device)
+    nearest = search.find(SearchTask(rows, min(k, n - 1), rows, rows))
     if n > 1 and not all_true(nearest.ids[:, -1] >= 0):
         raise RuntimeError("a search has not found all neighbours: please report this")
     lists = NeighborLists(nearest.ids, nearest.weights)
@@ -108,7 +105,7 @@ def neighbor_lists(
     return lists if by_distance else by_mutual_reachability(lists, core, min_samples, device)
 
 
-def _within(result: SearchResult, rows: Array, device: Device) -> NeighborLists:
+def lists_within(result: SearchResult, rows: Array, device: Device) -> NeighborLists:
     """Return the lists up to the bounds that a search has reached.
 
     A row that has fewer neighbours fills its list up with itself: no round takes the edge to itself, since that does

@@ -14,7 +14,7 @@ slices of pairs. If the lists within two parts of the points are known, only pai
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from math import inf
 from typing import TYPE_CHECKING, Any, cast
@@ -132,13 +132,12 @@ class BruteForceSearch(ListSearch):
         if self.in_tiles:
             return self.in_tiles.settle(task, reached)
         m, few, is_short = task.rows.size, max(16 * task.k, 256), task.k <= self.kernels.MAX_LIST
-        if task.part_lists is not None and min(task.part_lists.split, m - task.part_lists.split) <= task.k:
-            task = replace(task, part_lists=None)  # lists that are not full give no bounds
         if len(self.values) <= few or not m or not is_short or self.filter is None:
-            if task.is_knn_graph and task.core is None and is_short and not self.device.is_gpu:
+            if task.forms_each_pair and task.core is None and is_short and not self.device.is_gpu:
                 from rapids_slink.neighbors.exact.cpu import scan_each_pair
 
-                scan_each_pair(self.values, self.metric, reached.top, reached.upper, task.progress(self.progress))
+                progress = task.progress(self.progress)
+                scan_each_pair(self.values, self.metric, reached.top, reached.upper, progress, task.split)
             else:
                 self.scan(task, self.device.xp.arange(m, dtype="int32"), reached)
             return 0, 0, m
@@ -182,21 +181,25 @@ class BruteForceSearch(ListSearch):
         Return None if the finest filter does not tell the points apart, and tiles of near points take over.
         """
         m, none = task.rows.size, task.rows[:0]
-        if filter_.is_symmetric and task.is_knn_graph:
+        if filter_.is_symmetric and task.forms_each_pair:
             images = cast("ImageFilter", filter_)
             if images.symmetric_bytes(m, task.k, self.values.shape[1]) <= self.free_bytes:
-                return self._symmetric_pass(images, task, reached)
-        parts = None if filter_.is_symmetric else task.part_lists
-        if parts is not None:
-            filter_.arrange_parts(reached.upper, parts.split)
-        if task.is_knn_graph and not self.device.is_gpu:
-            at_once = self._rows_at_once(m, task.k)
+                first = task.for_first_bounds
+                falls = filter_.first_bounds(first, task.rows, reached.upper, self._rows_at_once(m, first.k))
+                if not task.split:
+                    images.arrange(*images.order_by_bound(reached.upper))
+                if not task.split or images.arrange_parts(reached.upper, task.split):
+                    return self._symmetric_pass(images, task, reached, falls)
+        elif task.split:
+            filter_.arrange_parts(reached.upper, task.split)
+            parts = slice(0, task.split), slice(task.split, m)
+            if self.device.is_gpu:
+                sides = [self._pass(task, filter_, a, reached, among=b) for a, b in (parts, parts[::-1])]
+                return self.device.xp.concatenate(sides), none
+        if task.forms_each_pair and not self.device.is_gpu:
             both = cast("BlasFilter", filter_)
+            at_once = self._rows_at_once(m, task.k)
             return both.search_each_pair(task, reached, self.exact, at_once, self.progress), none
-        if parts is not None:
-            first, second = slice(0, parts.split), slice(parts.split, m)
-            sides = [self._pass(task, filter_, a, reached, among=b) for a, b in ((first, second), (second, first))]
-            return self.device.xp.concatenate(sides), none
         return self._pass(task, filter_, slice(0, m), reached), none
 
     def _search_again(self, task: SearchTask, unproven: Array, reached: SearchState) -> Array:
@@ -226,8 +229,8 @@ class BruteForceSearch(ListSearch):
     ) -> Any:
         """Filter and re-rank some of the task's rows, a range or numbers; return those whose lists are not proven.
 
-        Rows that are searched `again` have more room for candidates. `among` is a range of the filter's order: it
-        holds the points that are not in the known lists.
+        Rows that are searched `again` have more room for candidates. `among` is the range of the filter's
+        order that holds the points of other exclusion ids, if there is such a range.
         """
         xp, kernels = self.device.xp, self.kernels
         rows_a_chunk = min(self._rows_at_once(filter_.rows_at_once(task.k), task.k), len(self.exact.queries))
@@ -239,8 +242,6 @@ class BruteForceSearch(ListSearch):
             bound, top = (
                 reached.at(chunk) if in_place else (reached.upper[chunk], kernels.empty_lists(ids.size, task.k))
             )
-            if task.part_lists and among:
-                top.ids[:], top.weights[:] = task.part_lists.ids[chunk], task.part_lists.weights[chunk]
             if reached.minima is not None:
                 kernels.gather_min(bound, reached.minima, groups[0])
             if not again:
@@ -268,9 +269,9 @@ class BruteForceSearch(ListSearch):
         return xp.concatenate(for_each_chunk(self.device, search, chunks, task.progress(self.progress)))
 
     def _symmetric_pass(
-        self, filter_: ImageFilter, task: SearchTask, reached: SearchState
+        self, filter_: ImageFilter, task: SearchTask, reached: SearchState, bounds_fall: bool
     ) -> tuple[Array, Array] | None:
-        """Search the k-NN graph with every pair of points tested once, for both; return what `_first_pass` does.
+        """Form every pair of points once, for both; return what `_first_pass` does.
 
         Points of similar bounds share a tile, since a tile is tested with the largest of its bounds, and tiles are
         visited in a low-discrepancy order. The bounds are tightened from slice to slice by the filter's own products;
@@ -278,22 +279,15 @@ class BruteForceSearch(ListSearch):
         bounds by lists are the lowest, and take the time of several slices: they are made between large slices.
 
         A few outliers are left out, since the errors of their quantization would let whole tiles pass: each is a
-        candidate of every other row. Lists known within two parts are used only if there are no outliers.
+        candidate of every other row. There are none if only pairs between two parts are formed. `bounds_fall` is
+        whether all rows have bounds by a sample.
         """
         kernels: Any = self.kernels  # they are a GPU's
-        k, part_lists, by_lists = task.k, task.part_lists, task.bounds_by_lists
-        (n, d), bounds_fall = self.values.shape, True
+        k, split, by_lists, (n, d) = task.k, task.split, task.bounds_by_lists, self.values.shape
         # Few points have no tiles, whose check may read all values.
         may_end_early = filter_.is_finest and may_have_tiles(n, d, self.metric, self.device) and self._may_have_tiles
-        if part_lists is None or not filter_.arrange_parts(reached.upper, part_lists.split):
-            part_lists = None
-            most_rows = self._rows_at_once(task.rows.size, task.for_first_bounds.k)
-            bounds_fall = filter_.first_bounds(task.for_first_bounds, task.rows, reached.upper, most_rows)
-            filter_.arrange(*filter_.order_by_bound(reached.upper))
         rows, bound = filter_.order, reached.upper[filter_.order]
-        top, split = kernels.empty_lists(rows.size, k), 0
-        if part_lists is not None:
-            top, split = part_lists.of(rows), part_lists.split
+        top = kernels.empty_lists(rows.size, k)
         # If searching again takes less time than tiles, a row may have this many candidates then.
         searches_again = filter_.is_finest and takes_less_than_order(products(n, n, d), self.device)
         room_again = MORE_ROOM * candidate_capacity(k) if searches_again else 0
@@ -313,7 +307,7 @@ class BruteForceSearch(ListSearch):
                     return None
                 self.filter = finer
                 self.report.count("neighbors", filter=finer.name)
-                return self._symmetric_pass(cast("ImageFilter", finer), task, reached)
+                return self._first_pass(finer, task, reached)
             is_last = offsets is slices[-1]
             if by_lists and offsets.stop >= filter_.listed_offsets and not is_last:
                 kernels.rerank(self.exact, rows, survivors, None, bound, top)

@@ -30,7 +30,7 @@ from rapids_slink.neighbors.exact import ExactPoints, TopLists, kernels, scan_by
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.memory import rows_that_fit
-from rapids_slink.runtime.threads import Progress, for_each_chunk, workers
+from rapids_slink.runtime.threads import Progress, for_each_chunk, shares, workers
 
 if TYPE_CHECKING:
     from rapids_slink.neighbors.bvh import BoxSearch
@@ -43,19 +43,6 @@ BLOCK_VALUES = 2**21
 #: Rows of a chunk that are compared with all points.
 SCANNED_ROWS = {"cpu": 2**9, "cuda": 2**13}
 BoundsByLists: TypeAlias = Callable[[Array, Array], Array]
-
-
-@dataclass(frozen=True)
-class PartLists:
-    """Lists of n points, each among its own part alone: the points before `split`, or those from it on."""
-
-    ids: Array  # (n, k) int32, in the total order; -1 where the part has fewer
-    weights: Array  # (n, k) float64, their surrogate distances, infinite where the id is -1
-    split: int
-
-    def of(self, rows: Array) -> TopLists:
-        """Return copies of the lists of some rows, into which a search may insert."""
-        return TopLists(self.ids[rows], self.weights[rows], rows < 0)
 
 
 @dataclass(frozen=True)
@@ -76,7 +63,9 @@ class SearchTask:
     #: (n,) float64, core distances: then the weight of a pair is its mutual reachability, in the bounds and in the
     #: result, and the queries have to be the points themselves
     core: Array = None
-    part_lists: PartLists | None = None  # for a k-NN graph, lists that are known already; a search may ignore them
+    #: if it is not 0, all points are rows, in order, and those before this number have one exclusion id, the others
+    #: another: a search may test each pair of both parts once, for both its points
+    split: int = 0
     #: for a k-NN graph: takes the ids and weights of the lists so far and returns bounds, (m,) float64. Nothing above
     #: them is wanted. A search may ignore it
     bounds_by_lists: BoundsByLists | None = None
@@ -94,17 +83,17 @@ class SearchTask:
         """Return whether every point is a row, in order, with an exclusion id of its own."""
         return self.row_group is self.rows and self.point_group is self.rows
 
+    @property
+    def forms_each_pair(self) -> bool:
+        """Return whether a search may form each pair once, for both its points."""
+        return self.split > 0 or self.is_knn_graph
+
     def groups(self, rows: Array) -> Array:
         """Return the exclusion ids of some of the rows, int32."""
         return rows if self.row_group is self.rows else self.row_group[rows]
 
     def bounds(self, xp: Any) -> Array:
-        """Return a copy of the rows' bounds, (m,) float64, for the search to tighten.
-
-        With known lists these are the lists' last weights. Without lists and bounds they are infinite.
-        """
-        if self.part_lists is not None:
-            return self.part_lists.weights[:, -1].copy()
+        """Return a copy of the rows' bounds, (m,) float64, for the search to tighten: infinite ones by default."""
         return xp.full(self.rows.size, xp.inf) if self.upper is None else self.upper.copy()
 
     def progress(self, shown: bool | str) -> Progress | None:
@@ -339,10 +328,14 @@ def rounds_of_pairs(blocks: list[Any]) -> Iterator[list[tuple[Any, Any]]]:
         yield [(first, last), *((others[turn - i], others[turn + i - len(others)]) for i in range(1, len(blocks) // 2))]
 
 
-def rounds_between(blocks: list[Any], others: list[Any]) -> Iterator[list[tuple[Any, Any]]]:
-    """Yield pairs of each block with each of the `others`, in rounds that hold each block once.
+def rounds_of_blocks(n: int, split: int, pairs: int) -> tuple[list[slice], list[list[tuple[slice, slice]]]]:
+    """Return about `pairs` pairs of blocks of n points, and the rounds in which they meet.
 
-    There are as many `others` as blocks.
+    A block is in one pair of a round. If there is a `split`, only blocks of both parts meet.
     """
-    for turn in range(len(blocks)):
-        yield list(zip(blocks, others[turn:] + others[:turn], strict=True))
+    if not split:
+        blocks = shares(slice(0, n), 2 * pairs)
+        return blocks, list(rounds_of_pairs(blocks))
+    pairs = min(pairs, split, n - split)
+    first, second = shares(slice(0, split), pairs), shares(slice(split, n), pairs)
+    return first + second, [list(zip(first, second[turn:] + second[:turn], strict=True)) for turn in range(pairs)]

@@ -29,7 +29,7 @@ from rapids_slink.metrics import Metric, distances, surrogate_bound
 from rapids_slink.neighbors import neighbor_lists, prepare_search
 from rapids_slink.neighbors.choose import is_searched_by_tree, takes_friends
 from rapids_slink.neighbors.rows import bound_for_filter, metric_rows
-from rapids_slink.neighbors.task import PartLists, Search, SearchTask, core_positions
+from rapids_slink.neighbors.task import Search, SearchTask, core_positions
 from rapids_slink.points.keys import Groups
 from rapids_slink.points.output import PreallocatedFrame
 from rapids_slink.report import Report
@@ -57,7 +57,6 @@ class Problem:
     n_features: int
     itemsize: int
     core: Array = None  # (n,) float64, optional; core distances computed on a larger set that contains these points
-    part_lists: PartLists | None = None  # neighbour lists already computed within each of two parts of the points
     #: the values of a row of words or codes, if rows are these: see `neighbors.rows`
     compact_features: int | None = None
     #: What follows from these.
@@ -111,7 +110,7 @@ class TreeInput:
         problem, device, metric = self.problem, self.problem.device, self.problem.metric
         with self.report.stage("neighbors", device):
             max_weight = inf if is_searched_by_tree(problem.n, problem.d, metric, device) else self.max_weight
-            if problem.by_reachability or problem.part_lists is not None:
+            if problem.by_reachability:
                 max_weight = inf
             settings = problem.settings
             return prepare_search(
@@ -127,6 +126,7 @@ class Prepared:
     #: makes the tree; returns None if it shows that the way does not serve the points after all
     make: Callable[[], Tree | None]
     estimate: Callable[[], MemoryEstimate]  # bytes of the metric's rows and the tree of these points
+    is_over_all_pairs: bool = False  # whether lists of all points are made by a search over all pairs
 
 
 def weighted_problem(values: Array, weights: Array, problem: Problem, report: Report) -> tuple[Problem, Array]:

@@ -52,7 +52,7 @@ import numpy as np
 from rapids_slink.dendrogram import build_linkage
 from rapids_slink.dendrogram import kernels as dendrogram_kernels
 from rapids_slink.forced import forced
-from rapids_slink.neighbors import DEFAULT_NEIGHBORS, estimate_search, neighbor_lists, prepare_search
+from rapids_slink.neighbors import DEFAULT_NEIGHBORS, estimate_search, lists_within, neighbor_lists, prepare_search
 from rapids_slink.neighbors.choose import block_rows, ends_lists, is_searched_by_tree, takes_blocks
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.pivots import candidates, deal_out, pivots_of, radius_of
@@ -142,8 +142,10 @@ def estimate(problem: Problem, chosen: Search | None = None) -> MemoryEstimate:
 
 def prepare(inputs: TreeInput) -> Prepared:
     """Return the way by the search that suits the points; the search is made now."""
-    inputs.search  # noqa: B018 (so that the report of a plan names it)
-    return Prepared(lambda: connected(inputs, lists_of(inputs)), lambda: estimate(inputs.problem, inputs.search))
+    over_all_pairs = inputs.search.is_over_all_pairs  # the report of a plan names the search
+    return Prepared(
+        lambda: connected(inputs, lists_of(inputs)), lambda: estimate(inputs.problem, inputs.search), over_all_pairs
+    )
 
 
 def lists_of(inputs: TreeInput, by_distance: bool = False) -> NeighborLists:
@@ -157,9 +159,8 @@ def lists_of(inputs: TreeInput, by_distance: bool = False) -> NeighborLists:
         if settings.n_neighbors is None and inputs.max_weight == inf and ends_lists(problem.n, device):
             bounds_by_lists = partial(growth_weights, device=device)
         return neighbor_lists(
-            search, problem.n, k, device, settings.min_samples, problem.core, problem.part_lists, inputs.max_weight,
-            bounds_by_lists,
-        )  # fmt: skip
+            search, problem.n, k, device, settings.min_samples, problem.core, inputs.max_weight, bounds_by_lists
+        )
 
 
 def connected(inputs: TreeInput, lists: NeighborLists) -> Tree:
@@ -190,7 +191,7 @@ def length_by_search(problem: Problem, search: Search | None = None) -> int:
     Lists that end where clusters become large may be longer than others.
     """
     settings, n, device, metric = problem.settings, problem.n, problem.device, problem.metric
-    may_differ = settings.n_neighbors is None and not problem.by_reachability and problem.part_lists is None
+    may_differ = settings.n_neighbors is None and not problem.by_reachability
     if may_differ and search is not None and search.for_lists:
         return WIDE_NEIGHBORS
     if search is None:
@@ -312,7 +313,7 @@ def growth_weights(ids: Array, weights: Array, device: Device) -> Array:
     -1 and `weights`, float64 and ascending, of infinity. The weight of a few points is too large: without lower bounds
     of what is not listed, Borůvka's forest is not always the lightest.
     """
-    xp, n, large = device.xp, len(ids), forced().large_cluster or LARGE
+    xp, n = device.xp, len(ids)
     rows = xp.arange(n, dtype="int32")
     frame = PreallocatedFrame({name: xp.empty(n - 1, dtype) for name, dtype in EDGE_TYPES.items()}, device)
     forest = Forest.of_components(rows, (xp.full(n, xp.inf), xp.full(n, NO_EDGE)), device, frame)
@@ -321,7 +322,15 @@ def growth_weights(ids: Array, weights: Array, device: Device) -> Array:
     del forest, lists  # what follows takes their memory
     edges = {name: column[:m] for name, column in frame.columns.items()}
     sort_in_place(edges, xp)
-    src, dst, weight = edges.values()
+    return _growth(edges, n, device)
+
+
+def _growth(edges: dict[str, Array], n: int, device: Device) -> Array:
+    """Return the weight at which the cluster of each of n points becomes large, by a forest in the total order."""
+    xp, (src, dst, weight), large = device.xp, edges.values(), forced().large_cluster or LARGE
+    m = weight.size
+    if not m:
+        return xp.full(n, xp.inf)
     first, second, size = xp.empty((3, m), "int32")
     dendrogram_kernels(device).merge_in_order(src, dst, n, first, second, size)
     # Clusters are the leaves and then the merges. `holder` has the last cluster that holds each and is not large, and
@@ -343,7 +352,7 @@ SAMPLED_ROWS = 2**12  # the rows that tell which share of the pairs meets
 
 def may_have_blocks(problem: Problem) -> bool:
     """Return whether blocks may serve a problem up to a distance: the values decide."""
-    if problem.by_reachability or problem.part_lists is not None:
+    if problem.by_reachability:
         return False
     return problem.metric.filter == "product" and not problem.is_compact
 
@@ -444,6 +453,46 @@ class TreeEdges:
     def at(self, kept: Array) -> Self:
         """Return the edges at the positions `kept`."""
         return type(self)(self.row[kept], self.other[kept], self.weight[kept], self.position[kept])
+
+
+def tree_of_two_parts(
+    rows: Array, split: int, trees: list[dict[str, Array]], problem: Problem, report: Report
+) -> PreallocatedFrame:
+    """Return the tree of two parts of points, those before `split` and the others, from the tree of each.
+
+    `rows`, (n, d), are what the metric's formula reads. The columns of each tree, in the total order, number the points
+    of its part. Edges above `Problem.max_weight` may be missing.
+    """
+    inputs, device, n, core = TreeInput(problem, rows, report), problem.device, problem.n, problem.core
+    xp, k, sizes = device.xp, list_length(problem.settings), (split, n - split)
+    number = xp.arange(n, dtype="int32")
+    with report.stage("neighbors", device):
+        upper = xp.concatenate([_growth(tree, size, device) for tree, size in zip(trees, sizes, strict=True)])
+        part, k = (number >= split).astype("int32"), min(k, *sizes)
+        task = SearchTask(number, k, part, part, xp.minimum(upper, inputs.max_weight), split=split)
+        near = lists_within(inputs.search.find(task), number, device)
+        both = [xp.concatenate(ends) for ends in zip(*(tree.values() for tree in trees), strict=True)]
+        for end in both[:2]:
+            end[trees[0]["src"].size :] += xp.int32(split)
+        columns = dict(zip(EDGE_TYPES, both, strict=True))
+        sort_in_place(columns, xp)
+        assert near.unlisted_lower_bound is not None
+        ids, weight = near.unlisted_lower_bound
+        weight = xp.minimum(weight, xp.nextafter(problem.max_weight, inf))  # heavier edges of a part are not known
+        bound, ends = (weight, edge_codes(number, ids, xp)), xp.repeat(number[:, None], k + TREE_LISTED, axis=1)
+        weights = xp.full(ends.shape, xp.inf)
+        ends[:, :k], weights[:, :k] = near.ids, near.weights
+        lists = NeighborLists(ends, weights, core)
+        _list_tree_edges(lists, k, bound, TreeEdges.of(columns, xp), device)
+    search = inputs.search.for_connecting(near.ids)()
+    del inputs.search
+    release_cached()
+    forest = Forest.of_components(number, bound, device)
+    connect_forest(forest, lists, search, device, report, inputs.max_weight)
+    with report.stage("spanning_tree", device):
+        edges = forest.edges if inputs.max_weight == inf else forest.edges.head(int(forest.n_taken[0]))
+        sort_in_place(edges.columns, xp)
+    return edges
 
 
 class AppendedSearch(Search):
@@ -549,16 +598,30 @@ def _lists_of_appended(
         bound[part] = xp.where(last < 0, nearest.upper, last_weight)  # all up to the bound are listed
         if not is_complete:
             code[part] = xp.where(last < 0, NO_EDGE, edge_codes(rows[part], last, xp))
+    lists = NeighborLists(ids, weights)
+    _list_tree_edges(lists, NEW_LISTED, (bound, code), edges, device)
+    return lists, (bound, code)
+
+
+def _list_tree_edges(
+    lists: NeighborLists, k: int, lower: tuple[Array, Array], edges: TreeEdges, device: Device
+) -> None:
+    """Put each row's lightest edges of known trees into its list, from the entry `k` on, and sort the lists again.
+
+    `lower`, the weight and code of a lower bound of the edges that each row does not list, falls to its first tree edge
+    that is left out.
+    """
+    xp, (bound, code), core = device.xp, lower, lists.core
     listed = edges.at(xp.flatnonzero(edges.position < TREE_LISTED))
-    column = NEW_LISTED + listed.position
-    ids[listed.row, column], weights[listed.row, column] = listed.other, listed.weight
+    at = listed.row, k + listed.position
+    lists.ids[at], lists.weights[at] = listed.other, listed.weight
     first = edges.at(xp.flatnonzero(edges.position == TREE_LISTED))  # the first edge that a row does not list
     first_code = edge_codes(first.row, first.other, xp)
     before = (first.weight < bound[first.row]) | ((first.weight == bound[first.row]) & (first_code < code[first.row]))
     lower = xp.flatnonzero(before)
     bound[first.row[lower]], code[first.row[lower]] = first.weight[lower], first_code[lower]
-    exact_kernels(device).sort_by_reachability(ids, weights, xp.full(n, -xp.inf))
-    return NeighborLists(ids, weights), (bound, code)
+    core = xp.full(bound.size, -xp.inf) if core is None else core
+    exact_kernels(device).sort_by_reachability(lists.ids, lists.weights, core)
 
 
 def estimate_appended(problem: Problem, n_old: int) -> MemoryEstimate:

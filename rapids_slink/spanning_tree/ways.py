@@ -43,7 +43,7 @@ launches, and last those that only some values need.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -296,7 +296,7 @@ def prepare_repeats(inputs: TreeInput) -> Prepared | None:
     if repeats is None:
         return None
     report.count("spanning_tree", repeated_rows=repeats.repeated)
-    few = replace(problem, n=repeats.first.size, part_lists=None)
+    few = replace(problem, n=repeats.first.size)
     if device.is_gpu:
         compile_ahead([*_sources_of_copies(problem.metric, rows), *_sources(few)])
     distinct = TreeInput(few, exact_kernels(device).take_rows(rows, repeats.first), report)
@@ -369,7 +369,12 @@ WAYS = LINE, PAIRS, REPEATS, CODES, BOXES, BOXES_IF_LOW, BLOCKS, LISTS = (
 
 def tree_of_rows(problem: Problem, rows: Array, report: Report) -> Tree:
     """Return the minimum spanning tree of the problem's points; `rows` is what `neighbors.rows.metric_rows` returns."""
-    for prepared in prepared_ways(problem, rows, report):
+    return tree_by(prepared_ways(problem, rows, report), report)
+
+
+def tree_by(ways: Iterable[Prepared], report: Report) -> Tree:
+    """Return the tree by the first of these ways that serves the points."""
+    for prepared in ways:
         tree = prepared.make()
         if tree is not None:
             return tree

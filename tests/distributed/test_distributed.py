@@ -10,7 +10,6 @@ import threading
 import time
 from concurrent.futures import CancelledError
 from contextvars import copy_context
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -49,7 +48,7 @@ from rapids_slink import distributed  # noqa: E402
 from rapids_slink.distributed import cluster as runs  # noqa: E402
 from rapids_slink.distributed.cluster import Run  # noqa: E402
 from rapids_slink.distributed.points import make_blocks, read_points  # noqa: E402
-from rapids_slink.distributed.trees import forest_of_frame, may_have_lists  # noqa: E402
+from rapids_slink.distributed.trees import forest_of_frame  # noqa: E402
 
 pytestmark = [pytest.mark.xdist_group("dask"), pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
@@ -475,15 +474,11 @@ def test_wanted_blocks(n, d, devices, device, blocks):
     assert runs.wanted_blocks(n, d, devices, device) == blocks
 
 
-def test_few_features_need_no_room_for_lists(monkeypatch):
-    """Blocks have no lists of their own, since a search by a tree would take as long with them."""
+def test_blocks_that_fit(monkeypatch):
     settings = Settings(get_metric("euclidean"), "cpu")
     for free, blocks in ((7 * 10**9, 1), (4 * 10**9, 4)):
         monkeypatch.setattr(distributed, "free_for_task", lambda settings, device, free=free: free)
         assert distributed._fitting_blocks(settings, 20_000_000, 2, "<f8", 1) == blocks
-    assert not may_have_lists(settings, 10**6, 2, CPU)
-    assert not may_have_lists(replace(settings, min_samples=2), 10**6, 2, CPU)
-    assert may_have_lists(settings, 10**6, 16, CPU)
 
 
 def test_blocks(client, monkeypatch):

@@ -94,13 +94,13 @@ def test_six_blocks(workers, on_workers, blocks, watch):
     X = np.random.default_rng(0).normal(size=(6000, 40)).astype("float32")
     parts, finished = on_workers(workers, X)
     model = fit(parts, 4, n_neighbors=8, device="cpu")
-    assert finished.by_worker("lists") == ([1, 1, 1, 3] if workers == 4 else [1] * 6)
+    assert finished.by_worker("own-tree") == ([1, 1, 1, 3] if workers == 4 else [1] * 6)
     assert finished.by_worker("tree") == ([3, 4, 4, 4] if workers == 4 else [1] + 7 * [2])
     assert sum(finished.tasks.values()) <= 3 * workers + 2 * PARTITIONS + 6 + 6 + 15 + 4
     owners = made[0].owners
     got = sum(owners[b] != w for pair, w in runs.pairs_of_workers(owners, workers) for b in pair)
-    rows, lists, edges = X.nbytes, len(X) * 12 * 8, 24 * len(X) * 6
-    assert model.report_["cluster"]["bytes_moved"] < rows + got / 6 * (rows + lists) + edges
+    rows, tree, edges = X.nbytes, len(X) * 24, 24 * len(X) * 6
+    assert model.report_["cluster"]["bytes_moved"] < rows + got / 6 * (rows + tree) + edges
     np.testing.assert_array_equal(model.labels_.compute(), fit(X, 4, device="cpu").labels_)
 
 

@@ -14,7 +14,7 @@ from bench import sanitize
 from rapids_slink.dendrogram import soonest
 from rapids_slink.metrics import get_metric
 from rapids_slink.neighbors import prepare_search
-from rapids_slink.neighbors.task import NeighborLists, PartLists, SearchResult, SearchTask
+from rapids_slink.neighbors.task import NeighborLists, SearchResult, SearchTask
 from rapids_slink.neighbors.within import prepare_pairs
 from rapids_slink.pipeline import tree_of_points
 from rapids_slink.points import output
@@ -94,12 +94,12 @@ def rows_of(n, d, dtype, seed=0):
 
 
 def tasks(n):
-    """A k-NN graph, with bounds, with lists within two parts, with bounds by lists; each group's least; cores."""
+    """A k-NN graph, with bounds, with bounds by lists; lists between two parts; each group's least; cores."""
     xp, rows = cuda().xp, cuda().xp.arange(n, dtype="int32")
-    bounds, parts = xp.full(n, 0.5), PartLists(xp.zeros((n, 5), "int32"), xp.full((n, 5), 0.5), n // 3)
+    bounds, part = xp.full(n, 0.5), (rows >= n // 3).astype("int32")
     yield SearchTask(rows, 5, rows, rows)
     yield SearchTask(rows, 5, rows, rows, upper=bounds)
-    yield SearchTask(rows, 5, rows, rows, part_lists=parts)
+    yield SearchTask(rows, 5, part, part, upper=bounds, split=n // 3)
     yield SearchTask(rows, 5, rows, rows, bounds_by_lists=lambda ids, weights: bounds)
     yield SearchTask(rows[: n // 2], 1, rows % 7, rows % 7, upper=bounds[: n // 2], only_minima=True)
     yield SearchTask(rows, 5, rows, rows, core=xp.array(np.random.default_rng(0).random(n)))

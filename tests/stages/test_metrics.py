@@ -35,7 +35,7 @@ from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.filter import choose_filter, filter_formula
 from rapids_slink.neighbors.kdtree import TreeSearch
 from rapids_slink.neighbors.rows import metric_rows
-from rapids_slink.neighbors.task import PartLists, SearchTask
+from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.points.output import on_device
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, resolve, to_host
@@ -551,18 +551,15 @@ def test_searches_find_the_least_values(metric, p, name, engine):
 
 
 @pytest.mark.parametrize(("metric", "p"), [(m, p) for m, p in ALL_METRICS if m not in ("minkowski", "haversine")])
-def test_lists_known_within_two_parts(metric, p, engine):
+def test_lists_between_two_parts(metric, p, engine):
     metric, n, k, split = get_metric(metric, p), 700, 5, 256
     X = np.random.default_rng(0).normal(size=(n, 30))
     X = (X > 0).astype(np.float64) if takes_booleans(metric.name) else X
-    rows, part = metric_rows(metric, X, CPU), np.arange(n) >= split
-    distances = distances_of_all_pairs(metric, rows)
-    np.fill_diagonal(distances, np.inf)
-    ids, weights = least(np.where(part[:, None] == part, distances, np.inf), k)
-    known = PartLists(engine.asarray(ids.astype(np.int32)), engine.asarray(weights), split)
-    on_rows = engine.xp.arange(n, dtype="int32")
+    rows, part = metric_rows(metric, X, CPU), (np.arange(n) >= split).astype(np.int32)
+    distances = np.where(part[:, None] == part, np.inf, distances_of_all_pairs(metric, rows))
+    on_rows, groups = engine.xp.arange(n, dtype="int32"), engine.asarray(part)
     search = SearchKind(engine.name, "brute_force")(rows, metric=metric)
-    assert_lists(search.find(SearchTask(on_rows, k, on_rows, on_rows, part_lists=known)), least(distances, k))
+    assert_lists(search.find(SearchTask(on_rows, k, groups, groups, split=split)), least(distances, k))
 
 
 #: Metrics with each device that filters them.

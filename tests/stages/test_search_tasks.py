@@ -16,7 +16,7 @@ from oracles import (
 
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.kdtree import TreeSearch
-from rapids_slink.neighbors.task import PartLists, SearchTask
+from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, to_host
 
@@ -95,21 +95,23 @@ def test_least_pair_of_each_group(make_search, name, groups):
     ("make_search", "name", "split", "k"),
     by_case(*combinations(NAMES, (1, 256, 512, 700), (1, 6, 40), quick=4), in_turn=True),
 )
-def test_lists_known_within_two_parts(make_search, name, split, k):
-    """They are those of a k-NN graph; points in order, so that one part's bounds say little of the other."""
+def test_lists_between_two_parts(make_search, name, split, k):
+    """Points in order, so that one part says little of the other; every third row has a bound."""
     engine = make_search.engine
     X = CASES[name]("float64")[:: 3 if name == "tight_clusters" else 1][:900]
     X = X[np.argsort(X[:, 0], kind="stable")]
-    distances = without_self(squared_distances(X))
-    part = np.arange(len(X)) >= split
-    ids, weights = least(np.where(part[:, None] == part, distances, np.inf), k)
-    known = ids.astype(np.int32), weights
-    lists = PartLists(*(engine.asarray(array) for array in known), split)
-    rows = engine.xp.arange(len(X), dtype="int32")
-    found = make_search(X).find(SearchTask(rows, k, rows, rows, part_lists=lists))
-    assert_lists(found, least(distances, k))
-    for before, after in zip(known, (lists.ids, lists.weights), strict=True):
-        np.testing.assert_array_equal(to_host(after), before)  # the task is left alone
+    part = (np.arange(len(X)) >= split).astype(np.int32)
+    distances = np.where(part[:, None] == part, np.inf, squared_distances(X))
+    upper = np.where(np.arange(len(X)) % 3, np.inf, np.sort(distances, axis=1)[:, k // 2])
+    rows, groups, bounds = (engine.asarray(array) for array in (np.arange(len(X), dtype=np.int32), part, upper))
+    found = make_search(X).find(SearchTask(rows, k, groups, groups, bounds, split=split))
+    assert_unlisted_are_above(found, distances)
+    ids, weights = to_host(found.ids), to_host(found.weights)
+    expected_ids, expected = least(distances, min(k, split))
+    within = expected <= upper[:, None]
+    np.testing.assert_array_equal(ids[:, : expected.shape[1]][within], expected_ids[within])
+    np.testing.assert_array_equal(weights[:, : expected.shape[1]][within], expected[within])
+    np.testing.assert_array_equal(to_host(bounds), upper)  # the task is left alone
 
 
 @pytest.mark.parametrize(("make_search", "n"), searches((1,), (5,), (300,), (400,), features=lambda n: 8))

@@ -1,7 +1,6 @@
 """The ways to the tree of points of one feature, by a sort, and of repeated rows, which join at zero."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,15 +11,11 @@ from hypothesis.extra import numpy as hnp
 
 import rapids_slink
 from rapids_slink.metrics import EUCLIDEAN
-from rapids_slink.neighbors import neighbor_lists, prepare_search
 from rapids_slink.neighbors.exact import cpu
 from rapids_slink.neighbors.rows import find_repeats, metric_rows
-from rapids_slink.neighbors.task import PartLists
-from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU
-from rapids_slink.settings import Settings, metric_of
-from rapids_slink.spanning_tree import Problem
-from rapids_slink.spanning_tree.ways import tree_of_line, tree_of_pairs, tree_of_rows
+from rapids_slink.settings import metric_of
+from rapids_slink.spanning_tree.ways import tree_of_line, tree_of_pairs
 
 METRICS = ("euclidean", "sqeuclidean", "cityblock", "chebyshev")
 NEARLY_TIED = [0.0, -0.0, 1e-200, 1.0, 1 + 2**-52, 1e16, 1e16 + 2]
@@ -166,21 +161,6 @@ def test_tree_by_mutual_reachability_is_that_of_all_rows(device, metric, change,
     for m, model in zip(samples, found, strict=True):
         assert model.report_["spanning_tree"]["repeated_rows"] == len(X) - len(np.unique(X, axis=0))
         assert_same(model, fit(X, device, metric=metric, min_samples=m), "repeated_rows")
-
-
-def test_known_lists_of_two_parts_are_not_of_the_distinct_rows(engine):
-    """As a cluster's blocks have them: they are numbered by all rows."""
-    rng, xp = np.random.default_rng(0), engine.xp
-    X = rng.normal(size=(3000, 16))
-    X[rng.permutation(3000)[:600]] = X[rng.integers(0, 5, 600)]
-    rows, report = engine.asarray(X), Report()
-    searches = (prepare_search(part, engine, Report()) for part in (rows[:1500], rows[1500:]))
-    a, b = (neighbor_lists(search, 1500, 4, engine) for search in searches)
-    known = PartLists(xp.concatenate([a.ids, b.ids + np.int32(1500)]), xp.concatenate([a.weights, b.weights]), 1500)
-    problem = Problem(Settings(EUCLIDEAN, engine.name, n_neighbors=4), engine, 3000, 16, 8)
-    found, expected = (tree_of_rows(replace(problem, part_lists=one), rows, report)[0].frame for one in (known, None))
-    assert report["spanning_tree"]["repeated_rows"] >= 2 * 500
-    assert found.equals(expected)
 
 
 def test_which_rows_are_equal():

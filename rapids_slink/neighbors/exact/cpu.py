@@ -47,11 +47,11 @@ from rapids_slink.neighbors.exact.formulas import (
     weigh_squared,
     weigh_values,
 )
-from rapids_slink.neighbors.task import equal_slices, golden_stride, rounds_of_pairs, row_blocks
+from rapids_slink.neighbors.task import equal_slices, golden_stride, rounds_of_blocks, row_blocks
 from rapids_slink.ordering import stable_order
 from rapids_slink.runtime.compiling import njit, read_only
 from rapids_slink.runtime.device import CPU, Array
-from rapids_slink.runtime.threads import Progress, for_each_chunk, shares, with_progress, workers
+from rapids_slink.runtime.threads import Progress, for_each_chunk, with_progress, workers
 
 #: Entries of a table that a row is compared with, and a factor whose product's upper bits depend on all bits.
 MOST_PROBES, GOLDEN = 1024, np.uint64(0x9E3779B97F4A7C15)
@@ -144,21 +144,22 @@ def _lists_by_sorting(
 
 
 def scan_each_pair(
-    points: Array, metric: Metric, top: TopLists, upper: Array, progress: Progress | None = None
+    points: Array, metric: Metric, top: TopLists, upper: Array, progress: Progress | None = None, split: int = 0
 ) -> None:
     """Insert the others with surrogate distances of at most `upper`, which is tightened, into each point's empty list.
 
-    Each distance is computed once, for both its points. Blocks of points meet in rounds. In a round a block has one
-    partner, so one thread writes a list.
+    Each distance is computed once, for both its points: of all pairs, or of those with one point before the `split`.
+    Blocks of points meet in rounds. In a round a block has one partner, so one thread writes a list.
     """
     n, points = len(points), read_only(points)
-    order, count = low_discrepancy_order(n), 2 * max(1, min(2 * workers(CPU), n // POINTS))
-    rounds = rounds_of_pairs([order[block] for block in shares(slice(0, n), count)])
+    order = np.concatenate((low_discrepancy_order(split), split + low_discrepancy_order(n - split)), dtype=np.int32)
+    _, rounds = rounds_of_blocks(n, split, max(1, min(2 * workers(CPU), n // POINTS)))
 
-    def scan_two(blocks: tuple[Any, Any]) -> None:
-        scan_both(metric.cpu_formula, points, blocks[0], blocks[1], upper, top.ids, top.weights, new_tile())
+    def scan_two(blocks: tuple[slice, slice]) -> None:
+        first, second = (order[block] for block in blocks)
+        scan_both(metric.cpu_formula, points, first, second, upper, top.ids, top.weights, new_tile())
 
-    for pairs in with_progress(rounds, count, progress):
+    for pairs in with_progress(rounds, len(rounds), progress):
         for_each_chunk(CPU, scan_two, pairs)
 
 

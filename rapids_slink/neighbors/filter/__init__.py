@@ -542,7 +542,7 @@ class TileFilter:
 
         Returns whether all rows have tried the sample.
         """
-        all_rows = task.upper is None and task.part_lists is None
+        all_rows = task.upper is None
         if task.is_knn_graph and task.upper is not None:
             tried = bound[::TRIED].copy()
             self.seed(task, rows[::TRIED].copy(), tried, most_rows)

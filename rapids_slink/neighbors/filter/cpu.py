@@ -30,13 +30,12 @@ from rapids_slink.neighbors.task import (
     SearchState,
     SearchTask,
     equal_slices,
-    rounds_between,
-    rounds_of_pairs,
+    rounds_of_blocks,
     row_blocks,
 )
 from rapids_slink.runtime.compiling import njit
 from rapids_slink.runtime.device import CPU, Array, Device
-from rapids_slink.runtime.threads import for_each_chunk, one_blas_thread, shares, with_progress, workers
+from rapids_slink.runtime.threads import for_each_chunk, one_blas_thread, with_progress, workers
 
 MAX_BLOCK_ROWS = 4096  # points of a block that meets others
 MIN_BLOCK_ROWS = 640
@@ -92,7 +91,7 @@ class BlasFilter(ProductFilter):
         first, last = sides[0], sides[-1]
         for at in equal_slices(slice(0, first[1].size), TILE_ROWS):
             rows, radius, into = _part(first, at)
-            groups = rows.ids, task.point_group
+            groups = task.groups(rows.ids), task.point_group
             if first is last:
                 append_candidates(product(rows, rows), rows, rows, radius, groups, into, self.check)
             for to in equal_slices(slice(at.stop if first is last else 0, last[1].size), TILE_POINTS):
@@ -106,34 +105,24 @@ class BlasFilter(ProductFilter):
     def search_each_pair(
         self, task: SearchTask, reached: SearchState, exact: ExactPoints, rows_at_once: int, progress: bool | str
     ) -> Array:
-        """Find the k-NN graph, with every pair of points tested once for both; return the rows that are not proven.
-
-        If the lists of two parts are known already, only pairs between the parts are tested.
+        """Find the lists, with every pair of points tested once for both; return the rows that are not proven.
 
         Blocks of points meet in rounds. In a round a block has one partner, and so a row has one thread. Bounds are
         tightened after each meeting, and by the task from all lists after rounds 1, 2, 4, ... `rows_at_once` is how
         many rows a thread has memory for.
         """
-        n, cores, parts = task.rows.size, workers(self.device), task.part_lists
-        size = n if parts is None else 2 * max(parts.split, n - parts.split)
+        n, cores, split = task.rows.size, workers(self.device), task.split
+        size = 2 * max(split, n - split) if split else n
         by_memory = cores * -(-size // (cores * min(rows_at_once, 2 * MAX_BLOCK_ROWS)))
         wanted = max(by_memory, min(MIN_PAIRS, size // (2 * MIN_BLOCK_ROWS)))
-        pairs = max(1, min(wanted, size // (2 * MIN_BLOCK_ROWS_LOW_MEMORY)))
-        if parts is None:
-            blocks = shares(slice(0, n), 2 * pairs)
-            rounds = rounds_of_pairs(blocks)
-        else:
-            pairs = min(pairs, parts.split, n - parts.split)
-            blocks, others = shares(slice(0, parts.split), pairs), shares(slice(parts.split, n), pairs)
-            rounds = rounds_between(blocks, others)
-            reached.top.ids[:], reached.top.weights[:] = parts.ids, parts.weights
+        blocks, rounds = rounds_of_blocks(n, split, max(1, min(wanted, size // (2 * MIN_BLOCK_ROWS_LOW_MEMORY))))
         first, upper = task.for_first_bounds, reached.upper
         for_each_chunk(
             self.device, lambda rows: self.first_bounds(first, task.rows[rows], upper[rows], rows_at_once), blocks
         )
-        for at, meetings in enumerate(with_progress(rounds, len(blocks), task.progress(progress)), 1):
+        for at, meetings in enumerate(with_progress(rounds, len(rounds), task.progress(progress)), 1):
             for_each_chunk(self.device, lambda two: self.meet(two, task, reached, exact), meetings)
-            if task.bounds_by_lists and at < len(blocks) and at & (at - 1) == 0:
+            if task.bounds_by_lists and at < len(rounds) and at & (at - 1) == 0:
                 np.minimum(reached.upper, task.bounds_by_lists(reached.top.ids, reached.top.weights), out=reached.upper)
         return np.flatnonzero(reached.top.overflowed)
 
@@ -275,7 +264,7 @@ def append_candidates(
 
     `product` is that of the rows and points, (m, n), and `radius` holds the rows' `filter.filter_radius`. `groups` are
     the exclusion ids of the rows, (m,), and of all points by id, int32. `back` is a pair: the points' own radii, (n,),
-    and their candidates among the rows, whose exclusion ids are their ids.
+    and their candidates among the rows.
     """
     # A point that wants no row has its error for its radius, which changes no test.
     point_radius, point_candidates = back or (points.error, Candidates(into.ids[:0], into.count[:0]))
@@ -449,7 +438,7 @@ def _append_candidates(
                 count[i] += 1
             if is_near_point and point_count.size:
                 if point_count[j] < point_out.shape[1]:
-                    point_out[j, point_count[j]] = row_group[i]
+                    point_out[j, point_count[j]] = row_ids[i]
                 point_count[j] += 1
 
 
