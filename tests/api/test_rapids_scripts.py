@@ -1,12 +1,10 @@
 """A script of pandas and scikit-learn, unchanged, under RAPIDS' accelerators: ``cudf.pandas`` and ``cuml.accel``."""
 
 import importlib.util
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
+from repository import run
 
 import rapids_slink
 
@@ -35,11 +33,7 @@ print(rapids_slink.plan(df[["x", "y"]])["fits"])
 def printed(tmp_path, *options):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")])}
-    command = [sys.executable, "-W", "ignore", *options, str(script)]
-    run = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
-    assert run.returncode == 0, run.stderr
-    return run.stdout
+    return run("-W", "ignore", *options, script).stdout
 
 
 @pytest.mark.full

@@ -18,11 +18,14 @@ def python(code, *arguments, **environment):
 
 def process(code, *arguments, **environment):
     """Return such a process, which has succeeded."""
+    return run("-c", code, *arguments, **environment)
+
+
+def run(*arguments, cwd=ROOT, **environment):
+    """Return a process of Python with any arguments, which has succeeded."""
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONIOENCODING": "utf-8", "PYTHONPATH": path, **environment}
-    run = subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        capture_output=True, text=True, cwd=ROOT, env=environment, timeout=300,
-    )  # fmt: skip
-    assert run.returncode == 0, run.stderr
-    return run
+    command = [sys.executable, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return done
