@@ -274,10 +274,6 @@ def test_kinds_of_frames(engine):
     named = named.to_pandas() if hasattr(named, "to_pandas") else named
     assert named["src"].tolist() == [f"row {i}" for i in columns(expected)[0]]
     assert named["dst"].tolist() == [f"row {i}" for i in columns(expected)[1]]
-    pl = pytest.importorskip("polars")
-    table = pairs(pl.from_pandas(X), max_distance=1.0, device=engine.name)
-    assert isinstance(table, pl.DataFrame)
-    assert table["dst"].to_list() == columns(expected)[1].tolist()
 
 
 def test_names_of_two_sets(device):

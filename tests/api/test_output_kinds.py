@@ -1,33 +1,21 @@
 """Answers in the kind that cuML's global output type names, and as proxies of ``cudf.pandas`` where these went in."""
 
 import copy
-import os
 import pickle
-import subprocess
 import sys
 from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
+import pyarrow
 import pytest
 from arrow_tables import Exported, LabelledArray, to_arrow, to_batch, to_polars, to_stream
 from calls import points
-from repository import ROOT
+from repository import run
 from spanning_trees import bits
 
 import rapids_slink
-from rapids_slink import (
-    HDBSCAN,
-    SingleLinkage,
-    connect,
-    cut,
-    fit,
-    fit_graph,
-    knn_graph,
-    linkage,
-    minimum_spanning_tree,
-    nearest_neighbors,
-)
+from rapids_slink import DBSCAN, HDBSCAN, SingleLinkage, cut, fit, fit_graph, minimum_spanning_tree, pairs
 from rapids_slink.points.output import on_host
 from rapids_slink.runtime.device import to_host
 
@@ -94,7 +82,6 @@ def test_the_type_that_cumls_accelerator_sets_is_not_the_users(monkeypatch):
 
 @pytest.mark.parametrize(("X", "name"), [(FRAME, "numpy"), (ARRAY, "pandas")], ids=["frame", "array"])
 def test_files_and_copies_under_an_output_type(monkeypatch, tmp_path, device, X, name):
-    pytest.importorskip("pyarrow")
     set_output_type(monkeypatch, name)
     model = fit(X, 3, device=device)
     model.save(tmp_path / "model")
@@ -127,21 +114,27 @@ def assert_same(answers, of_pandas, library):
 def test_points_in_tables(library, device):
     frame = FRAME.reset_index(drop=True).assign(a=lambda f: (f["a"] * 9).astype("int8"), b=lambda f: f["b"] > 0)
 
-    def answers(X):
-        """Stages and models, each result of a library."""
-        graph = knn_graph(X, 4, device=device)
+    def answers(X, turned):
+        """Stages and models, each result of a library; columns go by name."""
+        graph = rapids_slink.knn_graph(X, 4, device=device)
         model = fit(X, 3, prediction_data=True, device=device)
         dense = HDBSCAN(4, prediction_data=True, device=device).fit(X)
+        plain = DBSCAN(4.0, 3, device=device).fit(X)
         grown = fit(X, 3, prediction_data=True, device=device).append(X)
         assert model.feature_names_in_.tolist() == list(frame)
-        yield from (graph, nearest_neighbors(X, X, device=device), connect(graph, X, device=device))
-        yield from (model.labels_, model.linkage_, model.mst_, model.cut(4), model.cut([2, 3]), model.predict(X))
+        yield from (graph, rapids_slink.connect(graph, X, device=device))
+        yield rapids_slink.nearest_neighbors(X, X, device=device)
+        yield from (model.labels_, model.linkage_, model.mst_, model.cut(4), model.cut([2, 3]))
+        yield from (model.predict(X), model.predict(turned))
         yield from (grown.labels_, grown.linkage_, dense.labels_, dense.condensed_tree_.frame)
+        yield from (plain.labels_, plain.components_, pairs(X, max_distance=4.0, device=device))
+        yield model.catalogue(X, min_size=1)
         yield from dense.approximate_predict(X)
-        yield from (linkage(model.mst_, device=device), cut(model.linkage_, n_clusters=3))
+        yield from (rapids_slink.linkage(model.mst_, device=device), cut(model.linkage_, n_clusters=3))
         yield from (cut(model.linkage_, n_clusters=[2, 3]), minimum_spanning_tree(graph, device=device))
 
-    assert_same(answers(TABLES[library](frame)), answers(frame), library)
+    turned = frame.iloc[:, ::-1]
+    assert_same(answers(*map(TABLES[library], (frame, turned))), answers(frame, turned), library)
 
 
 def test_a_stream_that_is_read_once():
@@ -194,7 +187,6 @@ def test_models_of_tables_draw_export_and_move(library, tmp_path, device):
     pd.testing.assert_frame_equal(model.to_frame(medoids=True), plain.to_frame(medoids=True))
     assert model.to_newick() == plain.to_newick()
     assert "90 rows in 3 clusters" in model._repr_html_()
-    pytest.importorskip("pyarrow")
     model.save(tmp_path / "model")
     opened = rapids_slink.load(tmp_path / "model")
     found, expected = ((one.labels_, one.linkage_, one.cut(4)) for one in (opened, plain))
@@ -205,7 +197,6 @@ def test_models_of_tables_draw_export_and_move(library, tmp_path, device):
 
 @tables
 def test_trees_of_hdbscan_have_a_tables_columns(library, tmp_path, device):
-    pytest.importorskip("pyarrow")
     frame = FRAME.reset_index(drop=True)
     model, plain = (HDBSCAN(4, gen_min_span_tree=True, device=device).fit(X) for X in (TABLES[library](frame), frame))
     model.save(tmp_path / "model")
@@ -233,7 +224,6 @@ def test_edges_in_tables(library, ids, device, tmp_path):
     assert_same((model.labels_, model.component_, model.mst_, model.linkage_),
                 (expected.labels_, expected.component_, expected.mst_, expected.linkage_), library)  # fmt: skip
     assert np.asarray(model.nodes_).tolist() == expected.labels_.index.tolist() == list(expected.nodes_)
-    pytest.importorskip("pyarrow")
     model.save(tmp_path / "graph")
     opened = rapids_slink.load(tmp_path / "graph")
     assert_same((opened.nodes_, opened.labels_, opened.mst_), (model.nodes_, model.labels_, model.mst_), library)
@@ -256,10 +246,8 @@ def test_trees_have_the_types_of_their_edges(device):
 
 @tables
 def test_gaps_in_tables_are_refused_by_name(library, device):
-    if library == "polars":
-        X = pytest.importorskip("polars").DataFrame({"a": [1, None, 3], "b": [True, False, None]})
-    else:
-        X = pytest.importorskip("pyarrow").table({"a": [1, None, 3], "b": [True, False, None]})
+    columns = {"a": [1, None, 3], "b": [True, False, None]}
+    X = pytest.importorskip("polars").DataFrame(columns) if library == "polars" else pyarrow.table(columns)
     with pytest.raises(ValueError, match="column 'b' has 1 missing value"):
         fit(X, device=device)
     with pytest.raises(ValueError, match="column 'a' has 1 NaN"):
@@ -325,7 +313,4 @@ else:
 print("fine")
 """
     )
-    run = [sys.executable, "-W", "ignore", "-m", "cudf.pandas", str(script)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
-    done = subprocess.run(run, capture_output=True, text=True, env=environment, timeout=300)
-    assert done.stdout == "fine\n", done.stderr
+    assert run("-W", "ignore", "-m", "cudf.pandas", script).stdout == "fine\n"

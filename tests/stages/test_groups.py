@@ -183,18 +183,15 @@ KINDS = {
     "timedelta": DATES[[1, 0, 1, 3]] - DATES[0],
     "period": pd.PeriodIndex(["2020-01", "2020-02", "2020-01", "2020-03"], freq="M"),
     "nullable": pd.array([4, 2, 4, 9], dtype="Int64"),
+    "arrow": pd.array(["b", "a", "b", "c"], dtype="string[pyarrow]"),
     "object": [("a", 1), "a", ("a", 1), 3],
 }
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "arrow"])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("as_column", [True, False])
 def test_keys_of_every_kind(kind, as_column):
-    if kind == "arrow":
-        pytest.importorskip("pyarrow")
-        keys = pd.Series(KINDS["str"], name="key", dtype="string[pyarrow]")
-    else:
-        keys = pd.Series(KINDS[kind], name="key")
+    keys = pd.Series(KINDS[kind], name="key")
     keys = pd.concat([keys, keys.iloc[::-1]], ignore_index=True)
     df = pd.DataFrame({"x": np.arange(8.0) ** 2, "y": np.ones(8)})
     X, groups = (df.assign(key=keys), "key") if as_column else (df, keys)
@@ -256,7 +253,6 @@ def test_a_list_as_long_as_the_rows_names_columns_unless_it_repeats():
 )
 def test_keys_are_saved_as_they_are(library, keys, tmp_path):
     module = pytest.importorskip(library)
-    pytest.importorskip("pyarrow")
     is_integer = isinstance(keys[0], int)
     columns = {"x": [0.0, 1.0, 2.0], "k": pd.array(keys, "Int64") if is_integer and library == "pandas" else keys}
     table = module.table(columns) if library == "pyarrow" else module.DataFrame(columns)
@@ -309,7 +305,6 @@ def test_keys_of_arrow():
 
 
 def test_intervals_cannot_be_saved(tmp_path):
-    pytest.importorskip("pyarrow")
     df = pd.DataFrame({"age": pd.cut([1, 5, 9], 2), "x": [0.0, 1.0, 2.0]})
     model = rapids_slink.fit(df, 1, groups="age", device="cpu")
     assert model.groups_["age"].dtype == df["age"].dtype
@@ -319,26 +314,10 @@ def test_intervals_cannot_be_saved(tmp_path):
 
 @pytest.mark.parametrize("name", [0, ("id", "k"), 1.5])
 def test_models_of_columns_with_any_names_are_saved(name, tmp_path):
-    pytest.importorskip("pyarrow")
     df = pd.DataFrame({name: list("aba"), "x": [0.0, 1.0, 2.0]})
     model = rapids_slink.fit(df, 1, groups=name, device="cpu")
     model.save(tmp_path / "model.slink")
     pd.testing.assert_frame_equal(rapids_slink.load(tmp_path / "model.slink").groups_, model.groups_)
-
-
-@pytest.mark.parametrize("library", ["polars", "pyarrow"])
-def test_tables(library):
-    module = pytest.importorskip(library)
-    df = pd.DataFrame({"film": ["a", "b", "a", "b"], "x": [0.0, 1.0, 5.0, 1.5]})
-    table = module.DataFrame(df.to_dict("list")) if library == "polars" else module.table(df.to_dict("list"))
-    model = rapids_slink.fit(table, 2, groups="film", device="cpu")
-    assert np.asarray(model.labels_).tolist() == [0, 1, 2, 3]
-    assert type(model.groups_) is type(table)
-    series = table["film"]
-    beside = df[["x"]].set_axis(list("wxyz"))  # of an index, which columns of tables do not have
-    assert rapids_slink.fit(beside, 2, groups=series, device="cpu").labels_.tolist() == [0, 1, 2, 3]
-    assert rapids_slink.fit(table.select(["x"]), 2, groups=series, device="cpu").n_clusters_ == 4
-    assert np.asarray(model.cut(1)).tolist() == [0, 1, 0, 1]
 
 
 COLUMNS = {
@@ -373,12 +352,15 @@ def test_keys_of_tables_stay_as_they_are(library, kind, as_column):
     column = model.groups_["key" if as_column or is_polars else "group"]
     of_rows, of_groups = ((c.to_list() if is_polars else c.to_pylist()) for c in (keys, column))
     assert of_groups == list(dict.fromkeys(of_rows))
+    assert type(model.groups_) is type(table)
     assert column.dtype == keys.dtype if is_polars else column.type == keys.type
     expected = [of_groups.index(key) for key in of_rows]
     assert np.asarray(model.labels_).tolist() == np.asarray(model.cut(1)).tolist() == expected
     text = module.Series(["one", "two", "six"]) if is_polars else module.array(["one", "two", "six"])
     of_text = rapids_slink.fit(text, 1, groups=keys, dropna=False, metric="levenshtein", device="cpu")
     assert np.asarray(of_text.labels_).tolist() == expected
+    beside = pd.DataFrame(x, index=list("wxy"))  # of an index, which columns of tables do not have
+    assert rapids_slink.fit(beside, 1, groups=keys, dropna=False, device="cpu").labels_.tolist() == expected
 
 
 def test_single_rows_and_one_group(device):
@@ -427,7 +409,6 @@ def test_a_million_groups(device):
 
 
 def test_the_model_lives_on(tmp_path):
-    pytest.importorskip("pyarrow")
     rng = np.random.default_rng(9)
     df = pd.DataFrame({"key": rng.choice(list("abc"), 60), "x": rng.normal(size=60), "y": rng.normal(size=60)})
     model = rapids_slink.fit(df, 3, groups="key", prediction_data=True, device="cpu")

@@ -191,19 +191,8 @@ def test_frames_go_by_name(device):
                 model.predict(wrong)
 
 
-def test_tables_of_other_libraries_go_by_name():
-    pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-    X, Y = (pyarrow.table(dict(zip("abc", values.T, strict=True))) for values in fitted_and_new(0, 3))
-    model = fit(X, 5, prediction_data=True, device="cpu")
-    assert model.feature_names_in_.tolist() == ["a", "b", "c"]
-    np.testing.assert_array_equal(model.predict(Y.select(["c", "a", "b"])), model.predict(np.asarray(Y)))
-    with pytest.raises(ValueError, match=r"X must have the columns .* fitted on, \['a', 'b', 'c'\], got \['c', 'a'\]"):
-        model.predict(Y.select(["c", "a"]))
-
-
 @pytest.mark.parametrize("names", [[0, 1, 2], ["a", 1, 2.5], [("a", 0), ("a", 1), ("b", 0)], ["a", "a", "b"]], ids=str)
 def test_columns_of_any_names(names, tmp_path, device):
-    pytest.importorskip("pyarrow")
     X, Y = (pd.DataFrame(values) for values in fitted_and_new(0, 3))
     for frame in X, Y:
         frame.columns = pd.MultiIndex.from_tuples(names) if isinstance(names[0], tuple) else names
@@ -241,7 +230,6 @@ def test_kinds_of_the_gpu():
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_saved_and_pickled_models_predict_the_same(dtype, tmp_path, device):
-    pytest.importorskip("pyarrow", reason="pyarrow is not installed")
     X, Y = fitted_and_new(1, 5)
     X = X.astype(dtype)
     for model in (SingleLinkage(5, prediction_data=True), HDBSCAN(10, 3, prediction_data=True)):
