@@ -240,33 +240,28 @@ def test_hard_cases(name, device):
                 assert_labels(DBSCAN(eps, 3, device=device).fit(X), matrix, eps, 3)
 
 
-@pytest.mark.full
-def test_in_a_box(device):
-    rng = np.random.default_rng(0)
-    X = rng.integers(0, 20, (300, 3)) / 2
-    for how in ({"box": 10.0}, {"scales": {(0, 1): 1.0, 2: 2.0}}, {"box": [10.0, np.inf, 5.0]}):
-        matrix = all_distances(X, **how)
-        for eps in (0.5, 1.0):
-            assert_labels(DBSCAN(eps, 4, device=device, **how).fit(X), matrix, eps, 4)
+IN_BOX = np.random.default_rng(0).integers(0, 20, (300, 3)) / 2
+GAPS = np.random.default_rng(0).integers(1, 4, (200, 8)).astype(float)
+GAPS[np.random.default_rng(1).random(GAPS.shape) < 0.1] = np.nan
 
 
-def test_angles(device):
-    X = np.random.default_rng(0).uniform(-0.1, 0.1, (300, 2))
-    matrix = all_distances(X, metric="haversine")
-    for eps in some_distances(matrix):
-        assert_labels(DBSCAN(eps, 4, metric="haversine", device=device).fit(X), matrix, eps, 4)
-
-
-def test_missing_values(device):
-    rng = np.random.default_rng(0)
-    X = rng.integers(1, 4, (200, 8)).astype(float)
-    X[rng.random(X.shape) < 0.1] = np.nan
-    for missing, metric in (("pairwise", "euclidean"), ("hiercc", "hamming")):
-        matrix = all_distances(X, missing=missing, metric=metric)
-        eps = float(np.quantile(matrix, 0.05))
-        model = DBSCAN(eps, 4, missing=missing, metric=metric, device=device).fit(X)
+@pytest.mark.parametrize(
+    ("X", "how"),
+    [
+        full(IN_BOX, {"box": 10.0}),
+        full(IN_BOX, {"box": [10.0, np.inf, 5.0]}),
+        full(IN_BOX, {"scales": {(0, 1): 1.0, 2: 2.0}}),
+        (np.random.default_rng(0).uniform(-0.1, 0.1, (300, 2)), {"metric": "haversine"}),
+        (GAPS, {"missing": "pairwise"}),
+        (GAPS, {"missing": "hiercc", "metric": "hamming"}),
+    ],
+)
+def test_boxes_angles_and_gaps(X, how, device):
+    matrix = all_distances(X, **how)
+    for eps in some_distances(matrix)[1:]:
+        model = DBSCAN(eps, 4, device=device, **how).fit(X)
         assert_labels(model, matrix, eps, 4)
-        assert on_host(model.components_).shape == (model.core_sample_indices_.size, 8)
+        assert on_host(model.components_).shape == (model.core_sample_indices_.size, X.shape[1])
 
 
 TEXTS = ["graph", "grape", "grapes", "grope", "trees", "tree", "treat", "graph", "zebra", "tree"] * 3
@@ -404,14 +399,6 @@ def test_kinds_of_results(device):
     pd.testing.assert_series_equal(copied.labels_, frames.labels_)
     assert clone(frames).get_params() == frames.get_params()
     assert not hasattr(clone(frames), "labels_")
-
-
-def test_tables(device):
-    polars = pytest.importorskip("polars")
-    df = polars.DataFrame({"x": [0.0, 0.1, 0.2, 9.0]})
-    model = DBSCAN(0.5, 3, device=device).fit(df)
-    assert model.labels_.to_list() == [0, 0, 0, -1]
-    assert model.components_.equals(df[:3])
 
 
 def test_few_rows_and_extremes(device):
