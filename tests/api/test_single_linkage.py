@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hard_cases import CASES, QUICK, case_dtypes, combinations, full
-from repository import python
 from scipy.cluster import hierarchy
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
@@ -194,19 +193,6 @@ def test_cutting_again_is_fitting_again(name, device):
     assert bits(model) == before  # a cut changes nothing
 
 
-def test_threshold_does_not_merge_at_the_distance_itself(device):
-    X = np.array([[0.0], [1.0], [3.0], [6.0]])
-    model = fit(X, device=device)
-
-    def cut(threshold):
-        return model.cut(distance_threshold=threshold).tolist()
-
-    assert cut(0.0) == cut(1.0) == [0, 1, 2, 3]
-    assert cut(np.nextafter(1.0, 2.0)) == cut(2.0) == [0, 0, 1, 2]
-    assert cut(3.0) == [0, 0, 0, 1]
-    assert cut(3.5) == cut(np.inf) == [0, 0, 0, 0]
-
-
 @pytest.mark.parametrize("n_neighbors", [1, 8, full(2), full(3)])
 @pytest.mark.parametrize(
     "name", ["filaments", "integer_grid_10d", *map(full, ["few_big_clusters", "uneven_blobs_32d", "star"])]
@@ -316,14 +302,3 @@ def test_progress_bar_changes_nothing(device, capsys):
     assert "rows/s" in said
     assert said.endswith("\n")  # what is printed next has a line of its own
     assert bits(quiet) == bits(shown)
-
-
-@pytest.mark.gpu
-def test_arrays_of_the_host_on_the_gpu_in_a_new_process():
-    """Nothing has imported cuDF before: importing it sets CuPy's allocator."""
-    script = """
-import numpy as np, rapids_slink
-X = np.random.default_rng(0).normal(size=(500, 9))
-assert rapids_slink.fit(X, 3, device="cuda").labels_.max() == 2
-"""
-    python(script)

@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as hnp
 from metric_cases import ALL_METRICS, takes_booleans, without_zeros
 from spanning_trees import bits
 
-from rapids_slink import HDBSCAN, SingleLinkage, fit, load
+from rapids_slink import HDBSCAN, SingleLinkage, fit
 from rapids_slink.points.output import on_host
 from rapids_slink.spanning_tree.lists import NEW_LISTED, TREE_LISTED
 
@@ -186,13 +186,6 @@ def test_kinds_of_the_gpu():
     model = fit(cudf.DataFrame(X[:2900]), 4, prediction_data=True).append(cudf.DataFrame(X[2900:]))
     assert isinstance(model.labels_, cudf.Series)
     assert bits(model) == bits(expected)
-
-
-def test_a_loaded_model_goes_on(tmp_path, device):
-    pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-    X = np.random.default_rng(0).normal(size=(90, 3))
-    fit(X[:60], 4, prediction_data=True, device=device).save(tmp_path / "model.slink")
-    assert bits(load(tmp_path / "model.slink").append(X[60:])) == bits(fit(X, 4, device=device))
 
 
 def test_what_is_refused(device):
