@@ -123,5 +123,6 @@ def test_columns_that_are_missing(names, device):
 @pytest.mark.parametrize("frame", [None, 3, "edges", [[0, 1, 2.0]], {"src": [0]}, np.zeros((3, 3)), pd.Series([1])])
 def test_what_is_no_frame_of_edges_is_refused(frame, device):
     for call, name in ((minimum_spanning_tree, "edges"), (fit_graph, "edges"), (linkage, "tree")):
-        with pytest.raises(TypeError, match=f"{name} must be a DataFrame with columns src, dst, weight"):
+        kind = "None" if frame is None else type(frame).__name__
+        with pytest.raises(TypeError, match=f"{name} must be a DataFrame with columns src, dst, weight, got {kind}"):
             call(frame, device=device)

@@ -8,7 +8,6 @@ from oracles import least, squared_distances
 from rapids_slink.metrics import get_metric
 from rapids_slink.neighbors.exact import ExactPoints, TopLists, cpu
 from rapids_slink.neighbors.exact import kernels as exact_kernels
-from rapids_slink.neighbors.exact.cpu import distances_between
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.task import SearchState
 from rapids_slink.runtime.device import CPU, to_host
@@ -30,14 +29,6 @@ def expected_lists(distances, upper, k):
 def assert_top(top, expected):
     np.testing.assert_array_equal(to_host(top.ids), expected[0])
     np.testing.assert_array_equal(to_host(top.weights), expected[1])
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize(("m", "n", "d"), [(0, 5, 3), (5, 0, 3), (1, 1, 1), (70, 300, 9), full(256, 2048, 100)])
-def test_distances_between_rows(m, n, d, dtype):
-    X = np.random.default_rng(d).normal(size=(400, d)).astype(dtype)
-    rows, points = (np.arange(size, dtype="int32") * 7 % 400 for size in (m, n))
-    np.testing.assert_array_equal(distances_between(X, rows, points), squared_distances(X[rows], X[points]))
 
 
 @pytest.mark.parametrize(
@@ -171,15 +162,6 @@ def test_kernels_of_no_rows(engine, kernels):
     assert to_host(lowered).tolist() == [3.0, 4.0]
     kernels.gather_min(xp.empty(0), lowered, none)
     kernels.drop_above_bound(xp.empty((0, 3), "int32"), xp.empty((0, 3)), xp.empty(0))
-
-
-def test_fresh_buffers(kernels):
-    top, candidates = kernels.empty_lists(4, 3), kernels.new_candidates(4, 3)
-    assert (to_host(top.ids) == -1).all()
-    assert np.isinf(to_host(top.weights)).all()
-    assert to_host(candidates.count).tolist() == [0] * 4
-    assert candidates.ids.shape == (4, candidates.capacity)
-    assert candidates.capacity >= 3
 
 
 @pytest.mark.parametrize("n", [0, 1, 31, 5000])

@@ -14,7 +14,7 @@ from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.filter import MAX_FEATURES
 from rapids_slink.neighbors.filter.cpu import BlasFilter
-from rapids_slink.neighbors.task import SearchTask, equal_slices, geometric_slices
+from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, resolve, to_host
 from rapids_slink.runtime.memory import DeviceMemoryError
@@ -194,14 +194,6 @@ def test_data_that_no_rough_filter_can_tell_apart(name, engine):
     assert_lists(neighbor_lists(search, len(X), 4, engine), least(without_self(squared_distances(X)), 4))
     if name != "tight_clusters":
         assert report["neighbors"]["rows_redone"] > 0
-
-
-def test_slices_cover_everything_once():
-    for last in (1, 2047, 2048, 2049, 100_000):
-        for slices in (geometric_slices(2048, last, 4), equal_slices(slice(0, last), 1000)):
-            assert [part.start for part in slices] == [0, *(part.stop for part in slices[:-1])]
-            assert slices[-1].stop == last
-            assert all(part.stop > part.start for part in slices)
 
 
 @pytest.mark.parametrize("free", [math.inf, 2**24])

@@ -122,15 +122,6 @@ def test_clusters_named_by_their_first_row(engine, n, shape, seed, least, method
         assert to_host(named[k].values).tolist() == expected
 
 
-@pytest.mark.parametrize("end", [range(49), np.zeros(49)], ids=["chain", "star"])
-def test_n_clusters_is_met_exactly_where_all_heights_tie(engine, end):
-    frame = linkage_on(engine, edges(end, range(1, 50), np.ones(49)))
-    for k in range(1, 51):
-        labels = labels_of(frame, n_clusters=k)
-        assert labels.max() + 1 == len(set(labels)) == k
-        assert in_order_of_appearance(labels)
-
-
 # ------------------------------------------------------------------------------------- by groupby and merge alone
 
 

@@ -191,25 +191,6 @@ def test_linkage_stays_with_its_kind_of_frame(engine, device):
     assert isinstance(cut(linkage(tree, device=device), n_clusters=1), engine.frames.Series)
 
 
-def test_stages_inside_the_pipeline(engine):
-    """`build_linkage` and `cut_labels` take and return columns of the device, which their frames share."""
-    xp = engine.xp
-    columns = {"src": xp.array([0, 1], xp.int32), "dst": xp.array([2, 2], xp.int32), "weight": xp.ones(2)}
-    merges = build_linkage(PreallocatedFrame(columns, engine), 4)
-    assert isinstance(merges.frame, engine.frames.DataFrame)
-    assert matrix(merges.frame).tolist() == [[0, 2, 1, 2], [1, 4, 1, 3]]
-    labels = cut_labels(merges, 4, CutParameters(3))
-    assert isinstance(labels.frame, engine.frames.DataFrame)
-    assert list(labels.frame.columns) == ["label"]
-    assert labels.frame["label"].dtype == np.int32
-    assert to_host(labels.frame["label"].values).tolist() == [0, 1, 0, 2]
-    labels.columns["label"][0] = 7
-    assert to_host(labels.frame["label"].values).tolist() == [7, 1, 0, 2]
-    twice = {name: xp.concatenate([column, column]) for name, column in columns.items()}
-    with pytest.raises(ValueError, match="edge 0 - 2 closes a cycle"):
-        build_linkage(PreallocatedFrame(twice, engine), 6)
-
-
 @pytest.mark.parametrize(
     ("tree", "message"),
     [
@@ -229,10 +210,6 @@ def test_linkage_refuses_what_is_no_tree(engine, tree, message):
 
 
 def test_linkage_refuses_other_types(engine):
-    with pytest.raises(TypeError, match="column 'src' of the tree must hold integers, got dtype float64"):
-        linkage_on(engine, edges([0], [1], [1], ids=float))
-    with pytest.raises(TypeError, match="tree must be a DataFrame with columns src, dst, weight, got ndarray"):
-        linkage(np.zeros((3, 3)), device=engine.name)
     with pytest.raises(TypeError, match=r"n_nodes must be an integer, got 2\.0"):
         linkage_on(engine, edges([0], [1], [1]), n_nodes=2.0)
     with pytest.raises(ValueError, match="2 edges over n_nodes=2 nodes; a tree has 1, a forest fewer"):

@@ -326,10 +326,3 @@ def test_rounds_end_at_their_bound(leaves, engine):
     assert (growth.edges, growth.rounds, growth.components) == (found, found, n - found)
     taken = rows_of(forest.edges.frame.iloc[: growth.edges])
     assert set(taken) == {(0, leaf, float(leaf)) for leaf in range(1, found + 1)}
-
-
-def test_frame_without_rows(engine):
-    frame = PreallocatedFrame.empty(engine, 0, EDGE_TYPES).frame
-    assert [str(dtype) for dtype in frame.dtypes] == ["int32", "int32", "float64"]
-    assert list(frame.columns) == COLUMNS
-    assert len(frame) == 0
