@@ -12,18 +12,8 @@ from calls import fingerprint, points
 from scipy import sparse
 from spanning_trees import bits
 
-from rapids_slink import (
-    HDBSCAN,
-    connect,
-    cut,
-    fit,
-    fit_graph,
-    knn_graph,
-    linkage,
-    minimum_spanning_tree,
-    nearest_neighbors,
-    pairs,
-)
+import rapids_slink
+from rapids_slink import cut, fit, fit_graph, knn_graph, nearest_neighbors, pairs
 from rapids_slink.points.check import MAX_ROWS
 
 TABLE = np.random.default_rng(0).normal(size=(6, 3))
@@ -170,11 +160,12 @@ def test_other_things_are_refused_by_name(name, call, device):
 
 @pytest.mark.parametrize("kind", [sparse.csr_array, sparse.lil_matrix])
 @pytest.mark.parametrize(
-    "how", [{"metric": "cityblock"}, {"metric": "hamming"}, {"metric": "euclidean", "missing": "pairwise"}]
+    "how",
+    [{"metric": "cityblock"}, {"metric": "hamming"}, {"missing": "pairwise"}, {"box": 9.0}, {"scales": {(0, 1, 2): 2}}],
 )
 def test_sparse_matrices_of_other_metrics_are_refused(how, kind, device):
     X, words = kind(TABLE), r"^Sparse input is not supported: pass {}\.toarray\(\)"
-    if "missing" not in how:
+    if "metric" in how:
         words += r"\. The metrics 'jaccard', 'dice', 'containment', 'cosine', 'euclidean' take it$"
     with pytest.raises(TypeError, match=words.format("X")):
         fit(X, 1, device=device, **how)
@@ -207,9 +198,9 @@ def test_a_lazy_frame_is_not_collected(device):
     calls = {
         "X": lambda: fit(X, device=device),
         "edges": lambda: fit_graph(X, device=device),
-        "tree": lambda: linkage(X, device=device),
+        "tree": lambda: rapids_slink.linkage(X, device=device),
         "linkage": lambda: cut(X, n_clusters=2),
-        "graph": lambda: connect(X, TABLE, device=device),
+        "graph": lambda: rapids_slink.connect(X, TABLE, device=device),
     }
     for name, call in calls.items():
         with pytest.raises(TypeError, match=rf"LazyFrame\. Pass {name}\.collect\(\)$"):
@@ -219,7 +210,7 @@ def test_a_lazy_frame_is_not_collected(device):
 @pytest.mark.parametrize("edges", [[(0, 1, 2.0)], ((0, 1, 2.0),), np.ones((1, 3))], ids=["list", "tuple", "array"])
 def test_edges_that_are_no_frame(edges, device):
     with pytest.raises(TypeError, match=r"Pass pandas\.DataFrame\(edges, columns=\['src', 'dst', 'weight'\]\)"):
-        minimum_spanning_tree(edges, device=device)
+        rapids_slink.minimum_spanning_tree(edges, device=device)
 
 
 class ExplicitBitVect:
@@ -297,7 +288,7 @@ def test_columns_in_another_order():
 
 @pytest.mark.parametrize("path", ["points.csv", Path("points.csv")])
 def test_path_in_the_place_of_a_table(path):
-    for function in (fit, HDBSCAN().fit, lambda X: knn_graph(X, 1)):
+    for function in (fit, rapids_slink.HDBSCAN().fit, lambda X: knn_graph(X, 1)):
         with pytest.raises(TypeError, match=r"X is the text 'points\.csv'. Read a file first"):
             function(path)
 
@@ -305,7 +296,7 @@ def test_path_in_the_place_of_a_table(path):
 def test_column_that_is_there_twice():
     merges = fit(FRAME, device="cpu").linkage_
     edges = pd.DataFrame([[0, 1, 1.0, 2.0]], columns=["src", "dst", "weight", "weight"])
-    for function in (minimum_spanning_tree, linkage, fit_graph):
+    for function in (rapids_slink.minimum_spanning_tree, rapids_slink.linkage, fit_graph):
         with pytest.raises(ValueError, match="'weight' is there 2 times"):
             function(edges, device="cpu")
     with pytest.raises(ValueError, match="'height' is there 2 times"):

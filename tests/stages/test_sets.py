@@ -20,17 +20,6 @@ def sets_of(X, metric="jaccard"):
 
 
 @EVERY_SET_METRIC
-def test_all_pairs_have_the_distances_of_the_definition_and_of_rows_of_booleans(metric):
-    sets = families(120)
-    src, dst = (end.astype(np.int32) for end in np.triu_indices(len(sets), 1))
-    expected = table(metric, sets)[src, dst]
-    np.testing.assert_array_equal(sets_of(sets, metric).distances(src, dst), expected)
-    rows = matrix(sets).toarray()
-    dense = rapids_slink.pairs(rows, max_distance=1, metric=metric, device="cpu")["weight"].to_numpy()
-    np.testing.assert_array_equal(dense, expected)
-
-
-@EVERY_SET_METRIC
 def test_the_matrix_of_all_distances(metric):
     sets, far = families(90, seed=12), [{2**40 * e for e in held} for held in families(40, seed=12)]
     for values in (sets, far, matrix(sets), [{1}], [{1}, {2}, {1}]):
@@ -305,11 +294,6 @@ def test_empty_sets_of_one_input_are_not_compared(way, prescribe):
 def test_what_is_refused(X, error, words):
     with pytest.raises(error, match=words):
         rapids_slink.fit(X, 1, metric="jaccard", device="cpu")
-
-
-def test_matrices_of_different_widths_are_refused():
-    with pytest.raises(ValueError, match="X and Y must have the same number of features, got 3 and 4"):
-        rapids_slink.pairs(sparse.eye(3), sparse.eye(4), max_distance=1, metric="jaccard", device="cpu")
 
 
 def test_what_needs_rows_of_features_is_refused():
