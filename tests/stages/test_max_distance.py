@@ -107,19 +107,16 @@ def test_extreme_distances(scale, device):
         assert_same_part(X, t, device, n_neighbors=2)
 
 
-@pytest.mark.parametrize("scale", [1e-9, 1.0])
-def test_angles(scale, device):
-    X = np.random.default_rng(0).uniform(-1, 1, (300, 2)) * scale
-    height = heights_of(fit(X, 1, metric="haversine", device=device))
-    for t in (height[0], height[150], height[290], 4.0):
-        assert_same_part(X, t, device, metric="haversine", n_neighbors=1)
-
-
-def test_gaps_and_given_distances(device):
+def test_gaps_angles_and_given_distances(device):
     X = np.random.default_rng(0).integers(1, 4, (300, 20)).astype(float)
     X[:, 1:][np.random.default_rng(1).random((300, 19)) < 0.1] = np.nan
     for t in (2, 7.0):
         assert_same_part(X, t, device, metric="hamming", missing="hiercc", n_neighbors=2)
+    X = np.random.default_rng(0).uniform(-1, 1, (300, 2))
+    for angles in (X, X * 1e-9):
+        height = heights_of(fit(angles, 1, metric="haversine", device=device))
+        for t in (height[0], height[150], height[290], 4.0):
+            assert_same_part(angles, t, device, metric="haversine", n_neighbors=1)
     D = np.abs(np.subtract.outer(np.arange(30.0) ** 1.5, np.arange(30.0) ** 1.5))
     assert_same_part(D, 5.0, device, metric="precomputed")
 

@@ -1,18 +1,10 @@
 """What every search answers where groups are excluded, bounds given and only each group's least wanted."""
 
 import numpy as np
+import oracles
 import pytest
 from hard_cases import CASES, combinations, full, shape
-from oracles import (
-    assert_lists,
-    assert_unlisted_are_above,
-    core_distances,
-    least,
-    mutual_reachability,
-    searches,
-    squared_distances,
-    without_self,
-)
+from oracles import assert_lists, least, searches, squared_distances, without_self
 
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.kdtree import TreeSearch
@@ -52,7 +44,7 @@ def test_nearest_outside_ones_group(make_search, name, groups, k):
     found = make_search(X).find(SearchTask(on_rows, k, on_groups, on_groups, on_upper))
     assert_lists(found, least(np.where(distances <= upper[:, None], distances, np.inf), k))
     np.testing.assert_array_equal(to_host(on_upper), upper)  # the task is left alone
-    assert_unlisted_are_above(found, distances)
+    oracles.assert_unlisted_are_above(found, distances)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +66,7 @@ def test_least_pair_of_each_group(make_search, name, groups):
     np.testing.assert_array_equal(weights[hit], distances[hit, ids[hit]])
     assert (weights[hit] <= bound[group[hit]]).all()
     assert np.isinf(weights[ids < 0]).all()
-    assert_unlisted_are_above(found, distances)
+    oracles.assert_unlisted_are_above(found, distances)
 
     def lightest(rows, columns, values):
         low, high = np.minimum(rows, columns), np.maximum(rows, columns)
@@ -170,7 +162,7 @@ def test_search_with_cores(make_search, size, only_minima, bounded):
     rows = rng.permutation(n)[: n // 2].astype(np.int32)
     upper = np.quantile(distances, rng.uniform(0, 0.05, 7))[group[rows]] if bounded else np.full(rows.size, np.inf)
     k = 1 if only_minima else 3
-    outside = np.where(group[rows, None] == group, np.inf, mutual_reachability(distances, core)[rows])
+    outside = np.where(group[rows, None] == group, np.inf, oracles.mutual_reachability(distances, core)[rows])
     expected = ids, weights = least(np.where(outside <= upper[:, None], outside, np.inf), k)
     given = [engine.asarray(array) for array in (rows, group, upper, core)]
     found = make_search(X).find(
@@ -179,7 +171,7 @@ def test_search_with_cores(make_search, size, only_minima, bounded):
     if not only_minima:
         assert_lists(found, expected)
         return
-    assert_unlisted_are_above(found, outside)
+    oracles.assert_unlisted_are_above(found, outside)
     found_ids, found_weights = to_host(found.ids)[:, 0], to_host(found.weights)[:, 0]
     hit = found_ids >= 0
     np.testing.assert_array_equal(found_ids[hit], ids[hit, 0])
@@ -197,8 +189,8 @@ def test_long_lists_with_cores(make_search, k):
     X = np.random.default_rng(0).integers(0, 40, (n, 9)).astype(np.float64)
     rows = np.arange(0, n, 100, dtype=np.int32)
     distances = squared_distances(X)
-    core = core_distances(distances, 30)
-    weights = without_self(mutual_reachability(distances, core))
+    core = oracles.core_distances(distances, 30)
+    weights = without_self(oracles.mutual_reachability(distances, core))
     everyone, on_rows = (engine.asarray(a) for a in (np.arange(n, dtype=np.int32), rows))
     task = SearchTask(on_rows, k, everyone, everyone, core=engine.asarray(core))
     assert_lists(make_search(X).find(task), least(weights[rows], k))
