@@ -814,37 +814,26 @@ def test_how_near_points_are_to_each_other(engine):
         assert choose.expansion(engine.asarray(X), engine)[1] >= 0
 
 
-@pytest.mark.parametrize("min_samples", [1, full(4)])
-def test_a_cpu_joins_tight_clusters_at_once(min_samples, prescribe):
-    """All pairs of components in place of searches in tiles."""
-    rng, n, d = np.random.default_rng(11), 3000, 70
-    prescribe(search="tiles", connect="at once")
-    tight = rng.normal(size=(6, d))[rng.integers(0, 6, n)] + 1e-3 * rng.normal(size=(n, d))
-    model = rapids_slink.fit(tight, device="cpu", n_neighbors=4, min_samples=min_samples)
-    assert model.report_["neighbors"]["filter"] == "tiles of near points"
-    assert model.report_["connect"]["joined_at_once"] == 1
-    assert model.report_["connect"].get("rows_searched", 0) < n / 10
-    if min_samples == 1:
-        np.testing.assert_array_equal(model.distances_, linkage(tight, "single")[:, 2])
-    prescribe(search="all pairs", connect=None)
-    others = rapids_slink.fit(tight, device="cpu", n_neighbors=4, min_samples=min_samples)
-    assert others.report_["neighbors"]["filter"] != "tiles of near points"
-    assert model.mst_.equals(others.mst_)
-
-
-@pytest.mark.parametrize("connect", ["late", full("rounds")])
-def test_clusters_are_joined_at_once_where_boxes_rule_little_out(connect, engine, prescribe):
-    """Once a search in tiles knows so, and in its place."""
+@pytest.mark.parametrize(
+    ("connect", "min_samples"), [("at once", 1), ("late", 1), full("rounds", 1), full("at once", 4)]
+)
+def test_tight_clusters_are_joined_at_once(connect, min_samples, engine, prescribe):
+    """In place of searches in tiles, or once such a search knows that boxes rule little out."""
     rng, n, d = np.random.default_rng(11), 3000, 70
     prescribe(search="tiles", connect=connect)
     tight = rng.normal(size=(6, d))[rng.integers(0, 6, n)] + 1e-3 * rng.normal(size=(n, d))
-    model = rapids_slink.fit(tight, device=engine.name, n_neighbors=4)
+    model = rapids_slink.fit(tight, device=engine.name, n_neighbors=4, min_samples=min_samples)
     counts = model.report_["connect"]
     assert model.report_["neighbors"]["filter"] == "tiles of near points"
     assert ("tile_pairs_formed" in counts) is (connect == "rounds")
-    assert counts.get("joined_at_once", 0) == (connect == "late")
-    assert (counts.get("rows_searched", 0) < n / 10) is (connect == "late")
-    np.testing.assert_array_equal(to_host(model.distances_), linkage(tight, "single")[:, 2])
+    assert counts.get("joined_at_once", 0) == (connect != "rounds")
+    assert (counts.get("rows_searched", 0) < n / 10) is (connect != "rounds")
+    if min_samples == 1:
+        np.testing.assert_array_equal(to_host(model.distances_), linkage(tight, "single")[:, 2])
+    prescribe(search="all pairs", connect=None)
+    others = rapids_slink.fit(tight, device=engine.name, n_neighbors=4, min_samples=min_samples)
+    assert others.report_["neighbors"]["filter"] != "tiles of near points"
+    assert model.mst_.equals(others.mst_)
 
 
 @pytest.mark.parametrize("min_samples", [4, full(1)])
