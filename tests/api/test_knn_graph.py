@@ -1,10 +1,9 @@
-"""`knn_graph` and `nearest_neighbors`: their frames, what they refuse, and runs of several threads."""
+"""`knn_graph` and `nearest_neighbors`: their frames, and what they refuse."""
 
 import numpy as np
 import pandas as pd
 import pytest
 from oracles import assert_edges, least, squared_distances
-from repository import python
 from scipy.spatial.distance import cdist
 
 from rapids_slink import knn_graph, nearest_neighbors
@@ -79,29 +78,3 @@ def test_few_lengths_of_lists_are_compiled(watch):
     assert ("neighbors/exact/rerank.cu", "rerank") in kernels
     most = max(sum(one[:2] == kernel for one in compiled) for kernel in kernels)
     assert most <= 5
-
-
-THREADS = """
-from concurrent.futures import ThreadPoolExecutor
-import cupy
-import numpy as np
-from rapids_slink import knn_graph, nearest_neighbors
-
-rng = np.random.default_rng(0)
-X, Y = (cupy.asarray(rng.normal(size=(n, 40)), "float32") for n in (700, 9000))
-expected = nearest_neighbors(X, Y), knn_graph(Y, 5)
-
-def search(i):
-    return nearest_neighbors(X, Y).equals(expected[0]) and knn_graph(Y, 5).equals(expected[1])
-
-with ThreadPoolExecutor(8) as threads:
-    assert all(threads.map(search, range(40)))
-print("done")
-"""
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("own_streams", ["0", "1"])
-def test_threads_search_at_once(own_streams):
-    """Whether they share the default stream or, as CuPy can have it, each has its own."""
-    assert python(THREADS, CUPY_CUDA_PER_THREAD_DEFAULT_STREAM=own_streams) == "done\n"

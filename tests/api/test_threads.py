@@ -162,28 +162,32 @@ def test_streams_that_do_not_wait_for_others():
         assert [bits(again) for _, again in found] == [bits(model.labels_) for model, _ in found]
 
 
-OWN_STREAMS = """
+STREAMS = """
 from concurrent.futures import ThreadPoolExecutor
+import cupy
 import numpy as np
-from rapids_slink import fit, nearest_neighbors
+from rapids_slink import fit, knn_graph, nearest_neighbors
 
-X = np.random.default_rng(0).normal(size=(20_000, 16)).astype(np.float32)
-def work(i):
+host = np.random.default_rng(0).normal(size=(20_000, 40)).astype(np.float32)
+def work(X, i):
     part = X[i : i + 10_000]
-    found = nearest_neighbors(part[:100], part[100:], device="cuda")["weight"].to_numpy()
-    return fit(part, 5, device="cuda").distances_.tobytes(), found.tobytes()
-expected = [work(i) for i in range(8)]
-with ThreadPoolExecutor(8) as threads:
-    for _ in range(5):
-        assert list(threads.map(work, range(8))) == expected
+    frames = nearest_neighbors(part[:100], part[100:], device="cuda"), knn_graph(part, 5, device="cuda")
+    weights = [frame["weight"].to_numpy().tobytes() for frame in frames]
+    return fit(part, 5, device="cuda").distances_.tobytes(), weights
+for X in (host, cupy.asarray(host)):
+    expected = [work(X, i) for i in range(8)]
+    with ThreadPoolExecutor(8) as threads:
+        for _ in range(5):
+            assert list(threads.map(work, [X] * 8, range(8))) == expected
 print("right")
 """
 
 
 @pytest.mark.gpu
-def test_threads_of_their_own_default_streams():
-    """CuPy's default stream is the thread's then, and cuDF's is not: eight threads still end, and are right."""
-    assert python(OWN_STREAMS, CUPY_CUDA_PER_THREAD_DEFAULT_STREAM="1") == "right\n"
+@pytest.mark.parametrize("own_streams", ["0", "1"])
+def test_threads_share_a_default_stream_or_have_their_own(own_streams):
+    """As CuPy can have it, and cuDF cannot: eight threads still end, and are right."""
+    assert python(STREAMS, CUPY_CUDA_PER_THREAD_DEFAULT_STREAM=own_streams) == "right\n"
 
 
 def fit_until_called(model, X, interrupting):
