@@ -1,7 +1,5 @@
 """Dask collections: the bits of one device, whatever the partitions and workers are, and what is left after errors."""
 
-from __future__ import annotations
-
 import gc
 import os
 import pickle
@@ -14,7 +12,7 @@ from contextvars import copy_context
 import numpy as np
 import pandas as pd
 import pytest
-from dask_clusters import assert_same, collection, from_delayed, start
+from dask_clusters import assert_same, collection, dask, dask_distributed, dd, from_delayed, start
 from hard_cases import CASES, combinations, full
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,30 +24,24 @@ from rapids_slink import (
     HDBSCAN,
     SingleLinkage,
     cut,
+    distributed,
     fit,
     fit_graph,
-    iter_pairs,
     knn_graph,
     linkage,
     minimum_spanning_tree,
     pairs,
 )
 from rapids_slink import nearest_neighbors as nearest
+from rapids_slink.distributed import cluster as runs
+from rapids_slink.distributed.cluster import Run
+from rapids_slink.distributed.points import make_blocks, read_points
+from rapids_slink.distributed.trees import forest_of_frame
 from rapids_slink.metrics import METRICS, get_metric
 from rapids_slink.runtime.device import CPU
 from rapids_slink.settings import Settings
 
-dask_distributed = pytest.importorskip("distributed", reason="distributed is not installed")
-dask = pytest.importorskip("dask")
-da = pytest.importorskip("dask.array")
-dd = pytest.importorskip("dask.dataframe")
-
-from rapids_slink import distributed  # noqa: E402
-from rapids_slink.distributed import cluster as runs  # noqa: E402
-from rapids_slink.distributed.cluster import Run  # noqa: E402
-from rapids_slink.distributed.points import make_blocks, read_points  # noqa: E402
-from rapids_slink.distributed.trees import forest_of_frame  # noqa: E402
-
+da = dask.array
 pytestmark = [pytest.mark.xdist_group("dask"), pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
 
@@ -266,7 +258,6 @@ def test_results_of_a_gpu_are_of_the_input_s_kind(client, blocks):
 @pytest.mark.filterwarnings("ignore:.*inplace keyword")  # Dask's reader
 def test_parquet(client, blocks, tmp_path):
     """Whose partitions Dask puts together where few columns are read."""
-    pytest.importorskip("pyarrow")
     frame = pd.DataFrame(blobs(0, 9), columns=[f"x{i}" for i in range(9)])
     frame["text"] = "some more bytes in every row" * 9
     dd.from_pandas(frame, npartitions=6).to_parquet(tmp_path / "parts")
@@ -313,14 +304,6 @@ def test_arrays(client, blocks):
     assert isinstance(model.labels_, da.Array)
     assert_same(model, expected)
     np.testing.assert_array_equal(model.cut([2, 5]).compute(), expected.cut([2, 5]))
-
-
-def test_repeated_labels_of_an_index(client, blocks):
-    frame = pd.DataFrame({"x": [0.0, 1.0, 5.0, 6.0]}, index=["a", "a", "b", "a"])
-    parts = dd.from_pandas(frame, npartitions=2, sort=False)
-    found = fit(parts, 2, device="cpu").labels_.compute()
-    pd.testing.assert_series_equal(found, fit(parts.compute(), 2, device="cpu").labels_)  # Dask's own type of strings
-    assert found.index.tolist() == frame.index.tolist()
 
 
 def test_frames_of_edges(client):
@@ -556,7 +539,7 @@ def test_refused(client):
     for call, message in (
         (lambda: kept.predict(X), "use map_partitions"),
         (lambda: fit(rows, cannot_link=X["x0"], **near), "cannot_link is a Dask collection"),
-        (lambda: iter_pairs(X, **near), "pairs are in partitions"),
+        (lambda: rapids_slink.iter_pairs(X, **near), "pairs are in partitions"),
         (lambda: pairs(rows, X, **near), "pairs with a Dask Y take a Dask X"),
     ):
         with pytest.raises(TypeError, match=message):
@@ -573,14 +556,6 @@ def assert_nothing_is_left(client):
             return
         time.sleep(0.1)
     raise AssertionError(f"{left} tasks are left")
-
-
-def test_nothing_is_left(client, blocks):
-    _, parts = collection(blobs(0), [400, 40])
-    model = fit(parts, 2, device="cpu")
-    assert model.labels_.compute().size == 440
-    del model, parts
-    assert_nothing_is_left(client)
 
 
 def test_interrupted(client, blocks, monkeypatch):

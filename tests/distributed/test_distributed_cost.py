@@ -1,7 +1,5 @@
 """What a fit costs on a cluster besides the work: tasks, waits for the cluster, bytes moved, and the busiest worker."""
 
-from __future__ import annotations
-
 from collections import Counter
 from itertools import combinations
 from types import SimpleNamespace
@@ -9,21 +7,15 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
-from dask_clusters import workers_within_this_process
+from dask_clusters import dask, dask_distributed, dd, workers_within_this_process
 from hard_cases import full
 
-from rapids_slink import fit
+from rapids_slink import distributed, fit
+from rapids_slink.distributed import cluster as runs
+from rapids_slink.distributed.cluster import Run, hosts_in_turn
+from rapids_slink.distributed.points import frame_of_parts, make_blocks, read_points
 from rapids_slink.metrics import get_metric
 from rapids_slink.settings import Settings
-
-dask_distributed = pytest.importorskip("distributed", reason="distributed is not installed")
-dask = pytest.importorskip("dask")
-dd = pytest.importorskip("dask.dataframe")
-
-from rapids_slink import distributed  # noqa: E402
-from rapids_slink.distributed import cluster as runs  # noqa: E402
-from rapids_slink.distributed.cluster import Run, hosts_in_turn  # noqa: E402
-from rapids_slink.distributed.points import frame_of_parts, make_blocks, read_points  # noqa: E402
 
 pytestmark = [pytest.mark.xdist_group("dask"), pytest.mark.filterwarnings("ignore::ResourceWarning")]
 PARTITIONS = 16

@@ -3,14 +3,12 @@
 import numpy as np
 import pandas as pd
 import pytest
+from dask_clusters import dask, dd
 from hard_cases import full
 
 import rapids_slink
 from rapids_slink import DBSCAN, SingleLinkage
 from rapids_slink.distributed import within
-
-dask = pytest.importorskip("dask")
-dd = pytest.importorskip("dask.dataframe")
 
 pytestmark = [pytest.mark.xdist_group("dask"), pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
@@ -109,9 +107,6 @@ def test_refused(client):
     assert model.n_clusters_ == 18
 
 
-da = pytest.importorskip("dask.array")
-
-
 def rows(d, n=400):
     rng = np.random.default_rng(d)
     return pd.DataFrame(rng.integers(1, 14, (n, d)).astype(float), columns=[f"x{i}" for i in range(d)])
@@ -144,9 +139,9 @@ def test_the_labels_of_one_device(d, how, client):
 @pytest.mark.usefixtures("blocks")
 def test_arrays(client):
     X = rows(3)
-    model = DBSCAN(1.5, 6, device="cpu").fit(da.from_array(X.to_numpy(), chunks=(150, -1)))
+    model = DBSCAN(1.5, 6, device="cpu").fit(dask.array.from_array(X.to_numpy(), chunks=(150, -1)))
     np.testing.assert_array_equal(model.labels_.compute(), DBSCAN(1.5, 6, device="cpu").fit(X).labels_)
-    assert isinstance(model.labels_, da.Array)
+    assert isinstance(model.labels_, dask.array.Array)
 
 
 def test_what_is_refused(client):

@@ -15,14 +15,7 @@ from rapids_slink.report import Report
 from rapids_slink.runtime.device import resolve, to_host
 from rapids_slink.spanning_tree import component_pairs
 from rapids_slink.spanning_tree import kernels as pair_kernels
-from rapids_slink.spanning_tree.component_pairs import (
-    ComponentPairs,
-    Components,
-    ConnectContext,
-    Ends,
-    Separations,
-    path_bottlenecks,
-)
+from rapids_slink.spanning_tree.component_pairs import Components, ConnectContext, Ends
 
 
 @pytest.fixture
@@ -44,7 +37,7 @@ def pairs_of(engine, first, second, separation=None):
     """Component pairs, of which no support points are known."""
     ends = (engine.asarray(end.astype(np.int32)) for end in (first, second))
     separation = np.zeros(len(first)) if separation is None else separation
-    return ComponentPairs(*ends, engine.asarray(separation), engine.xp.zeros((2, len(first)), "int32"))
+    return component_pairs.ComponentPairs(*ends, engine.asarray(separation), engine.xp.zeros((2, len(first)), "int32"))
 
 
 @pytest.mark.parametrize(("n", "k"), [(2, 2), (1000, 1), (5000, 700), full(300_000, 3)])
@@ -99,7 +92,7 @@ def test_supports(m, k, engine, kernels):
     order, y = engine.xp.arange(number.size, dtype="int32"), np.zeros((k, -(-k // 8) * 8))
     y[np.arange(k), np.arange(k)] = 8.0
     y = engine.asarray(y, "float16" if engine.is_gpu else "float32")
-    separations = Separations(QuantizedPoints(y, None, None), supports, 0.0, 0.0)
+    separations = component_pairs.Separations(QuantizedPoints(y, None, None), supports, 0.0, 0.0)
     first, second, separation, support = map(to_host, kernels.measure_pairs(separations, order))
     assert list(zip(first, second, strict=True)) == list(zip(*np.triu_indices(k, 1), strict=True))
     more = product - product[np.arange(number.size), number][:, None]
@@ -162,7 +155,7 @@ def test_path_bottlenecks(n, engine, kernels):
     for v in range(n):  # Floyd and Warshall's algorithm, for the heaviest edge on the path
         expected = np.minimum(expected, np.maximum(expected[:, [v]], expected[[v]]))
     some = rng.permutation(n - 1)
-    bottlenecks = engine.asarray(path_bottlenecks(src[some], dst[some], weight[some]))
+    bottlenecks = engine.asarray(component_pairs.path_bottlenecks(src[some], dst[some], weight[some]))
     first, second = np.triu_indices(n, 1)
     distance = 2 * np.sqrt(expected[first, second])
     for separation, all_within in ((distance * (1 - 1e-6) - 1e-6, True), (distance * (1 + 1e-6) + 1e-6, False)):

@@ -9,17 +9,9 @@ from oracles import squared_distances
 from rounding_cases import pairs_hard_to_sum, rows_hard_to_round
 
 from rapids_slink.metrics import EUCLIDEAN
+from rapids_slink.neighbors import filter as filters
 from rapids_slink.neighbors.exact.cpu import new_candidates
-from rapids_slink.neighbors.filter import (
-    PrincipalAxes,
-    QuantizedPoints,
-    UpperBound,
-    accumulation_bound,
-    cpu,
-    filter_radius,
-    scaling_of,
-    sure_radius,
-)
+from rapids_slink.neighbors.filter import PrincipalAxes, cpu, filter_radius, scaling_of
 from rapids_slink.neighbors.filter import kernels as filter_kernels
 from rapids_slink.neighbors.filter.cpu import ProjectedFilter
 from rapids_slink.neighbors.task import SearchTask
@@ -56,7 +48,7 @@ def test_no_pair_beyond_a_limit_is_surely_within(name, dtype):
     passed, sure, near = np.zeros(sizes, np.uint8), np.zeros(sizes, np.uint8), np.empty(sizes + 1, np.int64)
     some = np.unique(distances[np.isfinite(distances)])[:: max(1, distances.size // 200)]
     for limit in np.nextafter(some, -np.inf):
-        terms = sure_radius(float(limit), d, scaling.scale, EUCLIDEAN)
+        terms = filters.sure_radius(float(limit), d, scaling.scale, EUCLIDEAN)
         for i in range(len(X)):
             _, count = cpu.points_between(product, tested, i, tested, *terms, 0, passed, sure, near)
             assert count == sure[: len(X)].sum()
@@ -71,7 +63,7 @@ def test_most_pairs_within_a_limit_are_surely():
     passed, sure, near, counts = np.zeros(304, np.uint8), np.zeros(304, np.uint8), np.empty(305, np.int64), []
     rows = tested._replace(radius=filter_radius(limit, points.error, scaling.scale, 64, np))
     for i in range(300):
-        terms = sure_radius(limit, 64, scaling.scale, EUCLIDEAN)
+        terms = filters.sure_radius(limit, 64, scaling.scale, EUCLIDEAN)
         counts.append(cpu.points_between(product, rows, i, tested, *terms, 0, passed, sure, near))
     between, within = np.sum(counts, axis=0)
     assert between < 0.01 * within
@@ -125,7 +117,7 @@ def shares_of_upper_bound(X, engine, kernels):
     """Each pair's squared distance over what the filter says it is at most."""
     xp, n = engine.xp, len(X)
     scaling, points = quantized(X, engine)
-    upper_bound = UpperBound.of(X.shape[1], scaling.scale, EUCLIDEAN)
+    upper_bound = filters.UpperBound.of(X.shape[1], scaling.scale, EUCLIDEAN)
     task = SearchTask(points.ids, 1, xp.zeros(n, "int32"), xp.ones(n, "int32"))
     most = [xp.full(n, xp.inf) for _ in range(n)]
     for j, bound in enumerate(most):
@@ -159,7 +151,7 @@ def test_the_check_loses_no_pair_and_bounds_from_above(name, dtype):
     check = ProjectedFilter(values, values, EUCLIDEAN, CPU, scaling, axes).check
     passing = replace(points, half_norm=np.full(n, -np.inf, np.float32))
     distances, rows = squared_distances(X), np.arange(n, dtype=np.int32)
-    upper_bound, seen = UpperBound.of(d, scaling.scale, EUCLIDEAN), np.zeros((1, 1), np.float32)
+    upper_bound, seen = filters.UpperBound.of(d, scaling.scale, EUCLIDEAN), np.zeros((1, 1), np.float32)
     for i, j in np.argwhere(np.isfinite(distances) & ~np.eye(n, dtype=bool))[:: max(1, n * n // 700)]:
         row, point = passing.take(slice(i, i + 1)), passing.take(slice(j, j + 1))
         radius = filter_radius(distances[i, j : j + 1], row.error, scaling.scale, d, np)
@@ -228,10 +220,10 @@ def test_products_keep_their_bound(d, engine, kernels):
         x, y = (part * np.random.default_rng(d).uniform(1, 1.001, part.shape) for part in (x, y))
     x, y = (part.astype("float16" if engine.is_gpu else "float32") for part in (x, y))
     none = engine.xp.zeros(len(x), "float32")
-    rows, points = (QuantizedPoints(engine.asarray(part), none, none) for part in (x, y))
+    rows, points = (filters.QuantizedPoints(engine.asarray(part), none, none) for part in (x, y))
     found = to_host(kernels.product(rows, points)).astype(np.longdouble)
     x, y = x.astype(np.longdouble), y.astype(np.longdouble)
-    bound = accumulation_bound(d) * lengths(x)[:, None] * lengths(y)
+    bound = filters.accumulation_bound(d) * lengths(x)[:, None] * lengths(y)
     assert (np.abs(found - x @ y.T) < bound).all()
     smaller = to_host(kernels.product(rows.take(slice(3, 9)), points.take(slice(5, 40))))  # in the same memory
     assert (np.abs(smaller - x[3:9] @ y[5:40].T) < bound[3:9, 5:40]).all()

@@ -3,26 +3,12 @@
 from itertools import product
 from math import inf
 
+import item_cases
 import numpy as np
 import pandas as pd
 import pytest
 from hard_cases import combinations, full
-from item_cases import (
-    EVERY_ITEM_METRIC,
-    ITEM_METRICS,
-    SETS,
-    SPARSE,
-    SPECIAL,
-    STRINGS,
-    families,
-    forms,
-    pairs_within,
-    rows,
-    some_items,
-    table,
-    tied_items,
-    words,
-)
+from item_cases import EVERY_ITEM_METRIC, ITEM_METRICS, SETS, SPARSE, STRINGS, families, forms, some_items, table, words
 
 import rapids_slink
 from rapids_slink import HDBSCAN, SingleLinkage
@@ -66,10 +52,10 @@ def way(request, prescribe, monkeypatch, set_constants):
 
 @EVERY_WAY
 def test_pairs(metric, way):
-    values = words(90, seed=2) + SPECIAL[:15] if metric in STRINGS else some_items(metric, 100, 1)
+    values = words(90, seed=2) + item_cases.SPECIAL[:15] if metric in STRINGS else some_items(metric, 100, 1)
     distances, how = table(metric, values), {"metric": metric, "device": "cpu"}
     for limit in limits(metric, way):
-        expected = pairs_within(distances, limit)
+        expected = item_cases.pairs_within(distances, limit)
         for X in forms(metric, values, way):
             pd.testing.assert_frame_equal(rapids_slink.pairs(X, max_distance=limit, **how), expected)
         assert rapids_slink.count_pairs(X, max_distance=limit, **how) == len(expected)
@@ -116,7 +102,7 @@ def test_nearest(metric, k, way):
 @drawn("samples", [1, 2, 5])
 def test_trees_are_those_of_all_distances(metric, samples, way):
     """The same edges among equal weights, too."""
-    for values in (some_items(metric, 90, 6), *(tied_items(metric, n, samples) for n in (8, 70))):
+    for values in (some_items(metric, 90, 6), *(item_cases.tied_items(metric, n, samples) for n in (8, 70))):
         n, distances = len(values), table(metric, values)
         for limit in (None, -1, *LIMITS[metric][1:3]):
             how = {"min_samples": samples, "device": "cpu"}
@@ -186,9 +172,9 @@ def test_stored_trees_on_a_gpu_are_those_of_the_cpu(metric, groups, samples, pre
     elif metric in SETS:
         many = [families(1250, seed=14) + families(50, seed=14)]
     else:
-        X = np.round(3 * rows(1300, 61, 0.1, seed=3))
+        X = np.round(3 * item_cases.rows(1300, 61, 0.1, seed=3))
         X[~X.any(axis=1), 0] = 1
-        many = [forms(metric, X)[0], forms(metric, rows(1300, 61, 0.1, seed=3))[0]]
+        many = [forms(metric, X)[0], forms(metric, item_cases.rows(1300, 61, 0.1, seed=3))[0]]
     keys, limits = np.minimum(np.arange(1300) // 400, groups - 1), [None, 3] if metric in STRINGS else [None]
     for X, limit in ((X, limit) for X in many for limit in limits):
         models = []

@@ -9,18 +9,8 @@ import pandas as pd
 import pytest
 from hard_cases import combinations
 
-from rapids_slink import (
-    HDBSCAN,
-    Scaled,
-    connect,
-    count_pairs,
-    deduplicate,
-    fit,
-    iter_pairs,
-    knn_graph,
-    nearest_neighbors,
-    pairs,
-)
+import rapids_slink
+from rapids_slink import HDBSCAN, Scaled, count_pairs, deduplicate, fit, iter_pairs, knn_graph, nearest_neighbors, pairs
 from rapids_slink.points import as_points
 from rapids_slink.points.narrow import NARROW
 from rapids_slink.runtime.device import CPU, to_host
@@ -101,7 +91,7 @@ CALLS = {
     "iter_pairs": lambda X, device: list(iter_pairs(X, max_distance=40, rows=50, device=device))[1],
     "count_pairs": lambda X, device: count_pairs(X, max_distance=[20, 40], device=device),
     "deduplicate": lambda X, device: deduplicate(X, max_distance=20, device=device),
-    "connect": lambda X, device: connect(knn_graph(X, 4, device=device), X, device=device),
+    "connect": lambda X, device: rapids_slink.connect(knn_graph(X, 4, device=device), X, device=device),
     "predict": lambda X, device: fit(X, 3, prediction_data=True, device=device).predict(X),
     "append": lambda X, device: fit(X, 3, prediction_data=True, device=device).append(X).linkage_,
 }
