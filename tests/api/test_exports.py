@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import sklearn.cluster
-from models import frame_of, grown
+from models import grown
 from oracles import blobs
 from scipy.cluster import hierarchy
 from scipy.spatial.distance import cdist, pdist, squareform
@@ -15,44 +15,25 @@ from spanning_trees import NAMES
 
 from rapids_slink import HDBSCAN, SingleLinkage, fit, fit_graph, linkage
 from rapids_slink.hierarchy.exports import to_scipy
-from rapids_slink.points.output import on_device, on_host
+from rapids_slink.points.output import on_host
 
 
 def read_newick(text):
-    """The leaves with the sums of the branch lengths above them, and the cophenetic heights of a tree."""
-    tokens = re.findall(r"'(?:[^']|'')*'|[(),;]|[^(),;]+", text)
-    stack, groups, depth_of = [], [], {}
-    i = 0
-
-    def length():
-        nonlocal i
-        if i < len(tokens) and tokens[i].startswith(":"):
-            i += 1
-            return float(tokens[i - 1][1:])
-        return 0.0
-
-    while tokens[i] != ";":
-        token = tokens[i]
-        i += 1
+    """The groups of a tree's leaves with their heights, and each leaf with the branch lengths above it in sum."""
+    open_, groups, last = [{}], [], {}
+    for token in re.findall(r"'(?:[^']|'')*'|[(),;]|:[^(),;]+|[^(),:;]+", text):
         if token == "(":
-            stack.append({})
-        elif token == ",":
-            continue
+            open_.append({})
+        elif token in "),;":  # what came before is whole
+            open_[-1].update(last)
+        elif token.startswith(":"):
+            last = {name: depth + float(token[1:]) for name, depth in last.items()}
         else:
-            if token == ")":
-                inner = stack.pop()
-                groups.append((set(inner), next(iter(inner.values()))))
-            else:
-                quoted = token.startswith("'")
-                name, _, rest = (token, "", "") if quoted else token.partition(":")
-                inner = {name[1:-1].replace("''", "'") if quoted else name: float(rest) if rest else 0.0}
-            above = length()
-            inner = {name: depth + above for name, depth in inner.items()}
-            if stack:
-                stack[-1].update(inner)
-            else:
-                depth_of = inner
-    return groups, depth_of
+            last = {token[1:-1].replace("''", "'") if token.startswith("'") else token: 0.0}
+        if token == ")":
+            last = open_.pop()
+            groups.append((set(last), next(iter(last.values()))))
+    return groups, last
 
 
 def test_newick_has_all_clusters_and_heights(device):
@@ -150,14 +131,6 @@ def test_validity_is_hdbscans(seed, options, device):
     assert -1 <= model.relative_validity_ <= 1
 
 
-def test_to_scipy(engine):
-    Z = hierarchy.linkage(np.random.default_rng(0).random((30, 2)), "single")
-    found = to_scipy(on_device(frame_of(Z), engine))
-    assert found.dtype == np.float64
-    assert found.tobytes() == Z.tobytes()
-    assert to_scipy(on_device(frame_of(Z[:0]), engine)).shape == (0, 4)
-
-
 def test_to_scipy_refuses():
     with pytest.raises(ValueError, match="columns left, right, height, size; size not found"):
         to_scipy(grown(3).drop(columns="size"))
@@ -197,7 +170,6 @@ def test_to_networkx(device):
 @pytest.mark.parametrize("kind", NAMES)
 def test_to_networkx_has_the_graphs_own_nodes(kind, device):
     """And no others, a node without an edge in the tree among them."""
-    pytest.importorskip("networkx", reason="NetworkX is not installed")
     src, dst = [4, 6, 4, 11, 12, 2], [5, 4, 5, 12, 11, 2]  # node 2 has a loop alone
     names = dict(zip([4, 6, 11, 12, 2, 5], NAMES[kind]([4, 6, 11, 12, 2, 5]).tolist(), strict=True))
     frame = pd.DataFrame({"src": NAMES[kind](src), "dst": NAMES[kind](dst), "weight": [3.0, 2.0, 1.0, 1.0, 5.0, 4.0]})

@@ -10,7 +10,6 @@ import pytest
 from calls import Failing
 from hard_cases import combinations, full
 
-import rapids_slink
 from rapids_slink import deduplicate, deduplicate_files, files, parquet
 from rapids_slink.cli import main
 from rapids_slink.forced import force
@@ -383,10 +382,6 @@ def test_the_workers_of_dask_search(tmp_path):
             deduplicate_files(source, tmp_path / "workers", **how)
     for path in (tmp_path / "alone").iterdir():
         assert path.read_bytes() == (tmp_path / "workers" / path.name).read_bytes()
-
-
-def test_is_public():
-    assert rapids_slink.deduplicate_files is deduplicate_files
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ Tiny values underflow in the course of the work, and infinite rates are part of 
 
 import warnings
 from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 import pytest
@@ -126,16 +127,15 @@ def test_plots(model, scale):
     pytest.importorskip("hdbscan")
     X = rows(scale)
     model.fit(X)
-    for name in ("plot", "plot_heights", "plot_condensed", "plot_clusters", "plot_tree"):
+    draw = [model.plot, model.plot_heights, model.plot_condensed]
+    draw += [partial(model.plot_clusters, X), partial(model.plot_tree, X)]
+    if isinstance(model, HDBSCAN):
+        trees = model.condensed_tree_, model.single_linkage_tree_, model.minimum_spanning_tree_
+        draw += [tree.plot for tree in trees]
+    for picture in draw:
         pyplot.figure()
         with strict():
-            getattr(model, name)(*[X] * (name in ("plot_clusters", "plot_tree")))
+            picture()
         pyplot.close()
-    if isinstance(model, HDBSCAN):
-        for name in ("condensed_tree_", "single_linkage_tree_", "minimum_spanning_tree_"):
-            pyplot.figure()
-            with strict():
-                getattr(model, name).plot()
-            pyplot.close()
     with strict():
         assert "80 rows" in model._repr_html_()

@@ -17,15 +17,7 @@ from rapids_slink.datasets import EARTH_RADIUS
 from rapids_slink.hierarchy import plotting
 from rapids_slink.hierarchy.exports import to_scipy
 from rapids_slink.hierarchy.model import Hierarchy
-from rapids_slink.hierarchy.plotting import (
-    COLORS,
-    MAX_HEIGHTS,
-    MAX_POINTS,
-    OTHERS,
-    plot_clusters,
-    sample_of_heights,
-    sample_of_rows,
-)
+from rapids_slink.hierarchy.plotting import COLORS, MAX_HEIGHTS, MAX_POINTS, OTHERS, sample_of_heights, sample_of_rows
 from rapids_slink.points.output import OutputKind, on_device, on_host
 
 matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed")
@@ -182,11 +174,6 @@ def test_many_heights_are_sampled_on_logarithmic_axes():
     assert lower.plot_heights(plt.figure().gca()).get_yscale() == "linear"
 
 
-def test_heights_of_labels_that_are_no_cut_have_no_legend():
-    X = np.random.default_rng(0).random((50, 2))
-    assert rapids_slink.HDBSCAN(device="cpu").fit(X).plot_heights().get_legend() is None
-
-
 @pytest.mark.parametrize("n", [0, 1, 2, MAX_HEIGHTS, MAX_HEIGHTS + 1, 10**7])
 def test_sample_of_heights(n):
     drawn = sample_of_heights(n)
@@ -259,7 +246,7 @@ def test_many_rows_are_thinned_out():
     X = np.random.default_rng(0).random((30_000, 2))
     labels = np.zeros(30_000, np.int32)
     labels[[5, 29_999]] = 1
-    first, second = drawn_points(plot_clusters(X, labels))
+    first, second = drawn_points(plotting.plot_clusters(X, labels))
     assert (first[1], second[1]) == ("0 (29,998 rows)", "1 (2 rows)")
     assert len(first[2]) == MAX_POINTS - 2
     np.testing.assert_array_equal(second[2], X[[5, 29_999]])
