@@ -373,7 +373,6 @@ def test_collections_of_dask(df):
 
 
 def test_a_page_for_a_report(df, model):
-    pytest.importorskip("matplotlib")
     explorer = model.explore(df)
     explorer.number.value = 6
     page = explorer.to_html()
@@ -385,7 +384,6 @@ def test_a_page_for_a_report(df, model):
 
 def test_a_script_that_reads_the_explorer(device):
     """What it shows is in few digits, agrees with the page that it keeps, and names clusters by their central rows."""
-    pytest.importorskip("matplotlib")
     rng = np.random.default_rng(1)
     centres = rng.uniform(0, 1000, (60, 2))
     rows = np.concatenate([centre + rng.normal(size=(60 - i, 2)) for i, centre in enumerate(centres)])
@@ -475,8 +473,6 @@ def test_a_browser_drives_it(df, tmp_path, theme):
     """The cut is dragged, a cluster is chosen and a region is drawn around points; the kernel has the same."""
     if browser() is None or importlib.util.find_spec("playwright") is None:
         pytest.skip("there is no Chromium, or playwright or JupyterLab is not installed")
-    pytest.importorskip("jupyterlab")
-    pytest.importorskip("nbformat")
     df.to_csv(tmp_path / "points.csv", index=False)
     df = pd.read_csv(tmp_path / "points.csv")
     write_notebook(tmp_path, CELL, RESULT)

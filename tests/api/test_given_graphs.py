@@ -172,7 +172,6 @@ def test_rows_with_too_few_entries_are_noise(device):
 
 
 def test_names_of_nodes_and_saved_models(device, tmp_path):
-    pytest.importorskip("pyarrow", reason="pyarrow is not installed")
     from rapids_slink import load
 
     _, stored, part = disconnected(1)

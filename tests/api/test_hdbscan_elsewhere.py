@@ -215,7 +215,6 @@ def both(device):
 
 @pytest.mark.parametrize("name", ["single_linkage_tree_", "minimum_spanning_tree_"])
 def test_trees_are_the_packages(name, both):
-    pytest.importorskip("networkx")
     model, theirs = both
     ours, theirs = getattr(model, name), theirs[name]
     np.testing.assert_array_equal(ours.to_numpy(), theirs.to_numpy())
@@ -232,7 +231,6 @@ def nested(graph):
 
 def test_condensed_tree_is_the_packages(both):
     """Up to the numbers of clusters."""
-    pytest.importorskip("networkx")
     model, theirs = both
     ours, theirs, n = model.condensed_tree_, theirs["condensed_tree_"], model.n_leaves_
     assert ours.to_numpy().dtype.names == theirs.to_numpy().dtype.names
@@ -262,7 +260,6 @@ def test_flat_clusters_at_a_distance(both):
 
 
 def test_rows_are_kept_for_the_drawing(device, tmp_path):
-    pytest.importorskip("pyarrow")
     X = pd.DataFrame(blobs(0, 3), columns=list("abc"))
     model = HDBSCAN(10, gen_min_span_tree=True, device=device).fit(X)
     X.loc[:, :] = 0.0  # the model has a copy

@@ -1,7 +1,5 @@
 """What the command line reads: points at 0.1, 0.9 and 1.1, however a file holds them, are in the clusters 0, 1, 1."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import io
@@ -267,7 +265,6 @@ SAVED = pd.DataFrame({"Unnamed: 0": [5, 6, 7], "x": [0.1, 0.9, 1.1]})  # what pa
     ],
 )
 def test_parquet(run, frame, arguments, written, said):
-    pytest.importorskip("pyarrow")
     header, *index = written.split()
     rows, line = run(frame.to_parquet(), arguments)
     assert rows == index
@@ -283,5 +280,4 @@ def test_parquet(run, frame, arguments, written, said):
     ],
 )
 def test_parquet_that_is_refused(run, frame, arguments, message):
-    pytest.importorskip("pyarrow")
     assert message in run(frame.to_parquet(), arguments)[1]

@@ -1,7 +1,5 @@
 """Every CUDA source compiles alone, for every architecture and with every option that a launcher gives."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess

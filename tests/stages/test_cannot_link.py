@@ -259,7 +259,6 @@ def test_thresholds_and_numbers_of_clusters(device):
 
 
 def test_a_model_is_saved(tmp_path, device):
-    pytest.importorskip("pyarrow")
     model = fit(RECORDS, max_distance=2.0, cannot_link="source", device=device)
     model.save(tmp_path / "model")
     assert rapids_slink.load(tmp_path / "model").labels_.tolist() == LABELS

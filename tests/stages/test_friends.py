@@ -179,8 +179,6 @@ def test_what_needs_no_tree(device):
 
 @pytest.mark.parametrize("how", ["pickle", "deepcopy", "save", "copy"])
 def test_copies_have_the_tree(how, device, tmp_path):
-    if how == "save":
-        pytest.importorskip("pyarrow")
     X = np.random.default_rng(0).random((400, 2))
     model, expected = (fit(X, max_distance=0.05, device=device) for _ in range(2))
     if how == "save":

@@ -117,7 +117,6 @@ def test_what_a_model_of_kept_names_can_do(device, tmp_path):
         table = one.to_frame(medoids=True)
         assert table.index.tolist() == [0, 2, 3]
         assert table[["size", "first_row", "medoid"]].to_numpy().tolist() == [[5, 0, 0], [2, 4, 4], [2, 1, 1]]
-        pytest.importorskip("matplotlib")
         one.plot_clusters(np.zeros((9, 2)))
         one.plot()
     again.append(pd.DataFrame({"x": [60.0], "y": 0.0}), keep_labels=True)

@@ -393,7 +393,6 @@ def test_a_text_that_usually_means_missing_is_warned_of(mark, device):
 
 @pytest.mark.parametrize("marks", [[0, "-"], {0, "-"}, (0, "-"), "-"], ids=str)
 def test_files_keep_what_means_missing(marks, tmp_path, device):
-    pytest.importorskip("pyarrow", reason="pyarrow is not installed")
     X = pd.DataFrame({"a": ["1", "2", "-", "3"], "b": ["1", "2", "2", "-"], "c": ["1", "1", "1", "1"]})
     how = {"metric": "hamming", "missing": "pairwise", "missing_value": marks, "prediction_data": True}
     model = SingleLinkage(2, device=device, **how).fit(X)
@@ -491,7 +490,6 @@ def test_new_rows(metric, missing, device):
 
 
 def test_new_rows_with_a_missing_value_or_without_common_features(device, tmp_path):
-    pytest.importorskip("pyarrow", reason="pyarrow is not installed")
     X = np.random.default_rng(0).integers(0, 5, (60, 6)).astype(float)
     how = {"metric": "hamming", "missing": "hiercc", "missing_value": 0, "device": device}
     X[:, 0] = np.maximum(X[:, 0], 1)

@@ -328,7 +328,6 @@ def test_frames_go_by_name(device, engine):
 @pytest.mark.parametrize("space", SPACES)
 def test_models_go_on(space, tmp_path, device):
     """Rows are appended, new ones are predicted, and a saved model does the same; a clone has the parameters."""
-    pytest.importorskip("pyarrow")
     X, how = scattered(300), SPACES[space]
     model = SingleLinkage(4, prediction_data=True, device=device, **how).fit(X[:220])
     model.append(X[220:])
@@ -360,7 +359,6 @@ def test_models_go_on(space, tmp_path, device):
 )
 def test_damaged_files_are_refused(space, tmp_path):
     """Compiled code reads as many lengths as rows have columns."""
-    pytest.importorskip("pyarrow")
     model = fit(scattered(30), 2, box=10.0, prediction_data=True, device="cpu")
     model._metric_ = (*model._metric_[:3], space)
     model.save(tmp_path / "model")

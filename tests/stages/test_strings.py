@@ -238,7 +238,6 @@ def test_predict(metric, limit):
 
 
 def test_saved_models_of_text_predict(tmp_path):
-    pytest.importorskip("pyarrow")
     values = words(50, seed=15)
     model = SingleLinkage(5, metric="levenshtein", prediction_data=True, device="cpu").fit(values)
     model.save(tmp_path / "words.slink")
