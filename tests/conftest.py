@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # threads of BLAS wait by spinning, on cores that the other processes need
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ["MPLBACKEND"] = "Agg"  # which opens no windows
 
 import pytest
 from hypothesis import settings
@@ -105,6 +106,15 @@ def set_constants(monkeypatch):
             monkeypatch.setattr(module, name, dict.fromkeys(constant, value) if by_device else value)
 
     return choose
+
+
+@pytest.fixture
+def pyplot():
+    """Matplotlib's, whose figures are closed afterwards."""
+    from matplotlib import pyplot
+
+    yield pyplot
+    pyplot.close("all")
 
 
 @pytest.fixture

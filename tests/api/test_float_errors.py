@@ -122,8 +122,7 @@ def test_given_distances_and_missing_values(scale, device):
 
 @pytest.mark.parametrize("scale", [full(scale) if i % 2 else scale for i, scale in enumerate([*SCALES][:-1])])
 @pytest.mark.parametrize("model", [SingleLinkage(3, device="cpu"), HDBSCAN(5, gen_min_span_tree=True, device="cpu")])
-def test_plots(model, scale):
-    pyplot = pytest.importorskip("matplotlib.pyplot")
+def test_plots(model, scale, pyplot):
     pytest.importorskip("hdbscan")
     X = rows(scale)
     model.fit(X)
@@ -136,6 +135,5 @@ def test_plots(model, scale):
         pyplot.figure()
         with strict():
             picture()
-        pyplot.close()
     with strict():
         assert "80 rows" in model._repr_html_()

@@ -275,16 +275,6 @@ def test_rows_are_kept_for_the_drawing(device, tmp_path):
     assert rapids_slink.plan((10**6, 64), device=device)["memory"]
 
 
-@pytest.fixture
-def pyplot():
-    matplotlib = pytest.importorskip("matplotlib")
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    yield pyplot
-    pyplot.close("all")
-
-
 @pytest.mark.parametrize("mode", [{}, {"truncate_mode": "lastp", "p": 7}, {"truncate_mode": "level", "p": 3}])
 @pytest.mark.parametrize("X", [np.random.default_rng(0).normal(size=(60, 2)), [[0.0], [1.0]], [[0.0]]], ids=len)
 def test_merges_are_drawn_where_scipy_draws_them(X, mode):

@@ -208,7 +208,6 @@ def test_trees_of_hdbscan_have_a_tables_columns(library, tmp_path, device):
 
 
 def test_plots_of_tables():
-    pytest.importorskip("matplotlib").use("Agg")
     X = to_arrow(FRAME[["a", "b"]])
     model = fit(X, 3, device="cpu")
     for drawn in (model.plot(), model.plot_heights(), model.plot_clusters(X), model.plot_tree(X)):

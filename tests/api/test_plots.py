@@ -3,11 +3,13 @@
 import importlib.util
 import sys
 
+import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib import pyplot as plt
 from models import frame_of, grown
 from scipy.cluster import hierarchy
 
@@ -20,15 +22,7 @@ from rapids_slink.hierarchy.model import Hierarchy
 from rapids_slink.hierarchy.plotting import COLORS, MAX_HEIGHTS, MAX_POINTS, OTHERS, sample_of_heights, sample_of_rows
 from rapids_slink.points.output import OutputKind, on_device, on_host
 
-matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed")
-matplotlib.use("Agg")
-from matplotlib import pyplot as plt  # noqa: E402
-
-
-@pytest.fixture(autouse=True)
-def _close_figures():
-    yield
-    plt.close("all")
+pytestmark = pytest.mark.usefixtures("pyplot")  # which closes them
 
 
 def chain(n):

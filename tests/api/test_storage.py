@@ -271,8 +271,6 @@ def test_under_cudf_pandas(path):
     code = """
 import pickle, sys
 import cudf.pandas
-import matplotlib
-matplotlib.use("Agg")
 import pandas as pd
 import rapids_slink
 from rapids_slink.points.output import OutputKind, on_host

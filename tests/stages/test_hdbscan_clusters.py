@@ -221,11 +221,7 @@ def test_kinds_and_names(engine):
     assert "distance ≤" not in page  # that is for a cut at one height
 
 
-def test_plots(device):
-    matplotlib = pytest.importorskip("matplotlib")
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
+def test_plots(device, pyplot):
     X = blobs(0)
     model = HDBSCAN(10, device=device).fit(X)
     noise = int((on_host(model.labels_) < 0).sum())
@@ -235,7 +231,6 @@ def test_plots(device):
     assert model.plot_heights().get_legend() is None
     condensed = model.condensed_tree_.to_numpy()
     assert hdbscan.plots.CondensedTree(condensed, on_host(model.labels_)).plot() is not None
-    pyplot.close("all")
 
 
 @pytest.mark.parametrize(
