@@ -24,7 +24,5 @@ def blocks(prescribe):
 
 @pytest.fixture
 def client(cluster):
-    from distributed import Client
-
-    with Client(cluster) as made:
+    with cluster.get_client() as made:
         yield made

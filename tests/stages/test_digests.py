@@ -1,7 +1,7 @@
 """Digests that no change may change: see `digests`."""
 
 import pytest
-from digests import CALLS, DASK_CALLS, FORCED, dask_client, digest_of, digest_of_call, expected
+from digests import CALLS, DASK_CALLS, FORCED, digest_of, digest_of_call, expected
 from hard_cases import full
 
 from rapids_slink.forced import force
@@ -9,8 +9,9 @@ from rapids_slink.forced import force
 
 @pytest.fixture(scope="module")
 def client():
-    pytest.importorskip("distributed", reason="distributed is not installed")
-    with dask_client() as made:
+    from dask_clusters import workers_within_this_process
+
+    with workers_within_this_process(1) as cluster, cluster.get_client() as made:
         yield made
 
 

@@ -9,7 +9,6 @@ machines. Powers of minkowski are those of a library. So its weights are rounded
 
 import json
 from collections.abc import Callable
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from hashlib import blake2b
@@ -392,16 +391,6 @@ DASK_CALLS |= {
 }
 
 
-@contextmanager
-def dask_client():
-    """Make a client of a Dask cluster of one thread of this process."""
-    from distributed import Client, LocalCluster
-
-    how = {"processes": False, "memory_limit": 0, "dashboard_address": ":0", "silence_logs": 50}
-    with LocalCluster(1, threads_per_worker=1, **how) as cluster, Client(cluster) as client:
-        yield client
-
-
 # ------------------------------------------------------------------------------------------------------ forced ways
 
 
@@ -536,7 +525,9 @@ def expected():
 
 
 def main():
-    with dask_client():
+    from dask_clusters import workers_within_this_process
+
+    with workers_within_this_process(1) as cluster, cluster.get_client():
         made = {name: digest_of_call(name, "cpu") for name in [*CALLS, *DASK_CALLS]}
     lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(parts)}" for name, parts in made.items())
     FILE.write_text(f"{{\n{lines}\n}}\n")
