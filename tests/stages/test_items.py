@@ -151,10 +151,13 @@ def test_groups(metric, samples):
 
 @EVERY_ITEM_METRIC
 def test_few_items_and_equal_ones(metric):
-    some = some_items(metric, 30, 5)[:2]
-    for values in (some[:1], some, some[:1] * 40 if metric not in SPARSE else np.repeat(some[:1], 40, axis=0)):
-        distances = table(metric, values)
-        model = rapids_slink.fit(forms(metric, values)[0], None, max_distance=1e300, metric=metric, device="cpu")
+    some, large = some_items(metric, 30, 5)[:2], [[set(range(5000)), {7}]] * (metric in SETS)
+    equal = some[:1] * 40 if metric not in SPARSE else np.repeat(some[:1], 40, axis=0)
+    for values in (some[:1], some, equal, *large):
+        distances, X = table(metric, values), forms(metric, values)[0]
+        pairs = rapids_slink.pairs(X, max_distance=0.5, metric=metric, device="cpu")
+        pd.testing.assert_frame_equal(pairs, item_cases.pairs_within(distances, 0.5))
+        model = rapids_slink.fit(X, None, max_distance=1e300, metric=metric, device="cpu")
         assert model.n_leaves_ == len(values)
         merges = len(values) - 1 if np.isfinite(distances).all() else 0
         assert model.linkage_["height"].tolist() == [distances[0, -1]] * merges
