@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from notebook_pages import browser, jupyterlab, opened, run_cell, write_notebook
+from PIL import Image
 from repository import process
 
 import rapids_slink
@@ -445,8 +446,6 @@ def clusters(page, number):
 
 def colours(picture):
     """Those of at least 60 pixels, as text."""
-    from PIL import Image
-
     pixels = np.asarray(Image.open(io.BytesIO(picture)).convert("RGB")).reshape(-1, 3)
     found, counts = np.unique(pixels, axis=0, return_counts=True)
     return {"#" + bytes(colour).hex().upper() for colour in found[counts >= 60].astype(np.uint8)}

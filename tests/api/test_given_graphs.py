@@ -10,7 +10,7 @@ from scipy.spatial.distance import pdist, squareform
 from sklearn.neighbors import kneighbors_graph
 from spanning_trees import by_appearance, kruskal, random_graph
 
-from rapids_slink import HDBSCAN, SingleLinkage, fit_graph, minimum_spanning_tree
+from rapids_slink import HDBSCAN, SingleLinkage, fit_graph, load, minimum_spanning_tree
 from rapids_slink.points.output import on_host
 
 hdbscan = pytest.importorskip("hdbscan")
@@ -172,8 +172,6 @@ def test_rows_with_too_few_entries_are_noise(device):
 
 
 def test_names_of_nodes_and_saved_models(device, tmp_path):
-    from rapids_slink import load
-
     _, stored, part = disconnected(1)
     frame = pd.DataFrame({"src": stored.row, "dst": stored.col, "weight": stored.data})
     named = frame.assign(src="n" + frame["src"].astype(str), dst="n" + frame["dst"].astype(str))

@@ -7,6 +7,7 @@ from oracles import assert_edges, least, squared_distances
 from scipy.spatial.distance import cdist
 
 from rapids_slink import knn_graph, nearest_neighbors
+from rapids_slink.runtime import cuda
 
 
 @pytest.mark.parametrize(("dtype", "high"), [("uint8", 256), ("int16", 2049), ("int64", 100_000), ("bool", 2)])
@@ -64,8 +65,6 @@ def test_errors_of_two_sets_name_the_set(X, Y, error, message, device):
 @pytest.mark.gpu
 def test_few_lengths_of_lists_are_compiled(watch):
     """Not one kernel for each number of neighbours."""
-    from rapids_slink.runtime import cuda
-
     calls = watch(cuda, "cuda_kernel")
     rng = np.random.default_rng(0)
     sets = rng.normal(size=(3000, 3)), rng.normal(size=(3000, 20))

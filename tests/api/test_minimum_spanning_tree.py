@@ -112,8 +112,6 @@ def long_shape(shape, weights, n):
 @pytest.mark.parametrize("kind", ["random", "equal weights", "many components", "chain", "star", "caterpillar"])
 def test_rounds_of_one_launch(kind, weights, monkeypatch):
     """The forest is the same whether a block has one tile or several."""
-    from rapids_slink.runtime import cuda
-
     n, rng = 30_000, np.random.default_rng(0)
     if kind in ("chain", "star", "caterpillar"):  # with long pointers and isolated nodes
         names = rng.permutation(2 * n)
@@ -125,7 +123,7 @@ def test_rounds_of_one_launch(kind, weights, monkeypatch):
     expected = minimum_spanning_tree(graph, component=True, device="cpu")
     assert expected.index.tolist() == sorted(kruskal(graph))
     for count in (1, 3, 30):
-        monkeypatch.setattr(cuda, "resident_blocks", lambda *_, count=count: count)
+        monkeypatch.setattr("rapids_slink.runtime.cuda.resident_blocks", lambda *_, count=count: count)
         found = minimum_spanning_tree(graph, component=True, device="cuda")
         pd.testing.assert_frame_equal(found, expected)
     monkeypatch.undo()

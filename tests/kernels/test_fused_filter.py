@@ -10,12 +10,14 @@ from rounding_cases import BYTES, pairs_hard_to_sum
 
 from rapids_slink.forced import force
 from rapids_slink.metrics import EUCLIDEAN, METRICS
+from rapids_slink.neighbors import filter as filters
 from rapids_slink.neighbors import neighbor_lists
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.exact import ExactPoints
-from rapids_slink.neighbors.filter import Scaling, UpperBound, accumulation_bound, filter_radius, scaling_of
+from rapids_slink.neighbors.filter import Scaling, filter_radius, scaling_of
 from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.report import Report
+from rapids_slink.runtime.cuda import c_struct
 from rapids_slink.runtime.device import CPU, resolve, to_host
 
 pytestmark = pytest.mark.gpu
@@ -113,7 +115,7 @@ def test_products_keep_their_bound(d):
     filter_.radii = lambda *_: none
     norms = -to_host(filter_.image().half_norm)[:n].astype(float)  # the products come with these subtracted
     exact = x @ y.T - norms
-    assumed = accumulation_bound(-(-d // 8) * 8) * (lengths(x)[:, None] * lengths(y) + norms)
+    assumed = filters.accumulation_bound(-(-d // 8) * 8) * (lengths(x)[:, None] * lengths(y) + norms)
 
     def passes(threshold, point):
         """Whether each row's product with its point is at least the row's threshold."""
@@ -211,7 +213,6 @@ def test_partial_distances_bound_distances(m, kind):
     """‖y_i - y_j‖ is above the scaled distance by no more than the two errors, and the search on axes is exact."""
     import cupy
 
-    from rapids_slink.neighbors.filter import PrincipalAxes
     from rapids_slink.neighbors.filter.fused import Projected
 
     n, d, k, rng = 1500, 200, 5, np.random.default_rng(m)
@@ -224,7 +225,7 @@ def test_partial_distances_bound_distances(m, kind):
     search = BruteForceSearch(values, device, Report())
     search.filter = filter_ = fused_filter(values, scaling_of(values, device=device))
     axes = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)[2][:m].T
-    projection = PrincipalAxes.of(values, filter_.scaling, cupy.asarray(axes), device)
+    projection = filters.PrincipalAxes.of(values, filter_.scaling, cupy.asarray(axes), device)
     filter_.encoding = encoding = Projected(values, projection)
     y, error = int8_points(filter_, n)
     x = X.astype(np.longdouble) * encoding.scale
@@ -235,10 +236,7 @@ def test_partial_distances_bound_distances(m, kind):
         close += (lengths(y - y[i]) >= 0.5 * distance - error - error[i]).mean()
     assert close > 8
     filter_.arrange(filter_.order)
-    from rapids_slink.neighbors.filter import radius_terms
-    from rapids_slink.runtime.cuda import c_struct
-
-    filter_.radius_struct = c_struct(*radius_terms(d, encoding.scale * encoding.stretch, EUCLIDEAN))
+    filter_.radius_struct = c_struct(*filters.radius_terms(d, encoding.scale * encoding.stretch, EUCLIDEAN))
     assert_neighbors(neighbor_lists(search, n, k, device), X, k)
 
 
@@ -414,7 +412,7 @@ def test_survivors_carry_half_their_squared_distance(d, kind):
     y = to_host(cuda.quantize(values, scaling, order).y).astype(np.longdouble)
     norm = -to_host(filter_.image().half_norm)[:n].astype(np.longdouble)
     true = np.stack([((y[i] - y[ids[i]]) ** 2).sum(axis=1) / 2 for i in range(n)])
-    known = UpperBound.of(d, scaling.scale, EUCLIDEAN)
+    known = filters.UpperBound.of(d, scaling.scale, EUCLIDEAN)
     allowed = known.norm_slack * (norm[:, None] + norm[ids]) + known.absolute_slack + np.abs(half) * 2.0**-22
     assert (np.abs(half - true) <= allowed).all()
 

@@ -8,9 +8,11 @@ from scipy.spatial.distance import cdist
 
 import rapids_slink
 from rapids_slink.forced import force
+from rapids_slink.metrics import METRICS
 from rapids_slink.neighbors import choose, neighbor_lists
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.filter import PrincipalAxes, scaling_of
+from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.points.output import on_host
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import resolve, to_host
@@ -70,9 +72,6 @@ def test_axes_are_the_leading_ones(d, engine):
 
 @pytest.mark.parametrize("metric", ["euclidean", full("cosine")])
 def test_axes_are_taken_where_the_spectrum_falls(metric, engine, set_costs):
-    from rapids_slink.metrics import METRICS
-    from rapids_slink.neighbors.rows import metric_rows
-
     set_costs(forest=0, **({"product": 1e-12, "survivor": 1e-9, "byte": 0, "rounding": 0.01} if engine.is_gpu else {}))
     n, k = 3000 if engine.is_gpu else 1500, 5
     for power, projects in ((0.0, False), (1.5, True)):

@@ -11,7 +11,7 @@ from rapids_slink import SingleLinkage
 from rapids_slink.items import search
 from rapids_slink.items.stored import SparseRows
 from rapids_slink.metrics import get_metric
-from rapids_slink.runtime.device import CPU, to_host
+from rapids_slink.runtime.device import CPU, cuda, to_host
 
 
 def of_rows(X, metric):
@@ -222,8 +222,6 @@ def test_a_dense_array_beside_a_matrix_is_refused():
 @pytest.mark.parametrize(("d", "dtype", "kind"), [(40, np.float32, np.int32), (301, np.float64, np.int64)])
 @EVERY_SPARSE_METRIC
 def test_all_distances_on_a_gpu(metric, d, dtype, kind):
-    from rapids_slink.runtime.device import cuda
-
     X = sparse.csr_matrix(rows(3500, d, 0.1, seed=d, dtype=dtype))
     X.indices, X.indptr = X.indices.astype(kind), X.indptr.astype(kind)
     on_cpu, on_gpu = (SparseRows.read({"X": X}, get_metric(metric), where) for where in (CPU, cuda()))

@@ -14,7 +14,7 @@ from rapids_slink import HDBSCAN, SingleLinkage
 from rapids_slink.items import cpu, search
 from rapids_slink.items.strings import Strings, _decoded
 from rapids_slink.metrics import ITEM_METRICS
-from rapids_slink.runtime.device import CPU, to_host
+from rapids_slink.runtime.device import CPU, cuda, to_host
 
 
 def strings_of(values, metric="levenshtein"):
@@ -381,8 +381,6 @@ def test_characters_of_utf8_words():
 @pytest.mark.gpu
 @EVERY_STRING_METRIC
 def test_kernels_have_the_bits_of_the_cpu(metric):
-    from rapids_slink.runtime.device import cuda
-
     for values in ([""], ["a"], SPECIAL, words(300, longest=150, seed=12)):
         on_cpu, on_gpu = (Strings.read({"X": values}, ITEM_METRICS[metric], where) for where in (CPU, cuda()))
         n, results = len(values), []
@@ -398,8 +396,6 @@ def test_kernels_have_the_bits_of_the_cpu(metric):
 @pytest.mark.gpu
 @pytest.mark.parametrize("longest", [0, 9, 32, 33, 64, 65, 300, 512])
 def test_all_edits_on_a_gpu(longest):
-    from rapids_slink.runtime.device import cuda
-
     for letters in ("AB", "aé日本語😀"):
         values = ["", "é" * longest, *words(70, letters, longest, seed=24)]
         on_cpu, on_gpu = (Strings.read({"X": values}, ITEM_METRICS["levenshtein"], where) for where in (CPU, cuda()))

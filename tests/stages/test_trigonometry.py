@@ -5,7 +5,7 @@ import pytest
 from hard_cases import full
 
 from rapids_slink.metrics import FEW, MAX_ANGLE, arcsine, in_chunks, sine_and_cosine
-from rapids_slink.runtime.device import to_host
+from rapids_slink.runtime.device import CPU, cuda, to_host
 
 HALF = np.pi / 2
 
@@ -57,8 +57,6 @@ def test_ends_of_the_arcsine():
 @pytest.mark.gpu
 @pytest.mark.parametrize("size", [1, FEW - 1, FEW, 5_000_000])
 def test_the_bits_of_the_cpu(size):
-    from rapids_slink.runtime.device import CPU, cuda
-
     x = np.random.default_rng(0).uniform(-7, 7, size)
     for function, values in ((both, x), (arcsine, np.abs(x) / 7)):
         found = in_chunks(function, cuda(), cuda().asarray(values))
