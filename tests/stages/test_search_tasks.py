@@ -97,7 +97,7 @@ def test_lists_between_two_parts(make_search, name, split, k):
     upper = np.where(np.arange(len(X)) % 3, np.inf, np.sort(distances, axis=1)[:, k // 2])
     rows, groups, bounds = (engine.asarray(array) for array in (np.arange(len(X), dtype=np.int32), part, upper))
     found = make_search(X).find(SearchTask(rows, k, groups, groups, bounds, split=split))
-    assert_unlisted_are_above(found, distances)
+    oracles.assert_unlisted_are_above(found, distances)
     ids, weights = to_host(found.ids), to_host(found.weights)
     expected_ids, expected = least(distances, min(k, split))
     within = expected <= upper[:, None]
