@@ -154,7 +154,7 @@ def test_few_items_and_equal_ones(metric):
     some, large = some_items(metric, 30, 5)[:2], [[set(range(5000)), {7}]] * (metric in SETS)
     equal = some[:1] * 40 if metric not in SPARSE else np.repeat(some[:1], 40, axis=0)
     for values in (some[:1], some, equal, *large):
-        distances, X = table(metric, values), forms(metric, values)[0]
+        distances, X = table(metric, values).astype(float), forms(metric, values)[0] if metric in SPARSE else values
         pairs = rapids_slink.pairs(X, max_distance=0.5, metric=metric, device="cpu")
         pd.testing.assert_frame_equal(pairs, item_cases.pairs_within(distances, 0.5))
         model = rapids_slink.fit(X, None, max_distance=1e300, metric=metric, device="cpu")
