@@ -29,8 +29,8 @@ class Forced:
     #: the filter of all pairs, read by `neighbors.filter`: "none", "products" of all features, "axes" of a projection;
     #: on a GPU "int8" or "fp16" are the types of products
     filter: str | None = None
-    #: how the last components are connected, read by `spanning_tree.component_pairs`: in "rounds", or "at once" by all
-    #: points, by "facing" points on a GPU, or "late", after a search in tiles
+    #: how the last components are connected, read by `spanning_tree.component_pairs`: in "rounds", "at once" by all
+    #: points, or by "facing" points on a GPU
     connect: str | None = None
     #: lists end at the heights of clusters of this many points, read by `spanning_tree.lists`; with 0 they do not end
     large_cluster: int | None = None

@@ -113,7 +113,7 @@ class BruteForceSearch(ListSearch):
 
     is_over_all_pairs = True  # until it is in tiles
     estimate = staticmethod(estimate_brute_force)
-    connects_at_once = "first"
+    connects_at_once = True
 
     def __post_init__(self) -> None:
         self.kernels = exact_kernels(self.device)

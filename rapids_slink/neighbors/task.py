@@ -69,9 +69,6 @@ class SearchTask:
     #: for a k-NN graph: takes the ids and weights of the lists so far and returns bounds, (m,) float64. Nothing above
     #: them is wanted. A search may ignore it
     bounds_by_lists: BoundsByLists | None = None
-    #: with `only_minima`: raise `ManyTilesError` if most tile pairs would be formed (the caller then connects
-    #: components at once)
-    may_give_up: bool = False
 
     @property
     def for_first_bounds(self) -> Self:
@@ -128,10 +125,6 @@ class SearchState:
         return self.upper[rows], TopLists(self.top.ids[rows], self.top.weights[rows], self.top.overflowed[rows])
 
 
-class ManyTilesError(Exception):
-    """A search for minima alone would form most pairs of tiles: connecting at once may take less time."""
-
-
 @dataclass(eq=False, repr=False)
 class Search:
     """A prepared search: `find` solves tasks, and stages may use the other members too.
@@ -151,8 +144,7 @@ class Search:
 
     name = ""  # for reports
     is_over_all_pairs = False  # whether a task takes time in proportion to the number of its pairs
-    #: when components may be connected at once: "first", "late" (after it has raised `ManyTilesError`), or "", never
-    connects_at_once = ""
+    connects_at_once = False  # whether components may be connected at once instead of by searches of their rows
     for_lists = False  # whether another search connects its lists, whatever they are
     ends_lists = False  # whether bounds by lists cut off the lists of its k-NN graph, and few distances are equal
     #: set by a search that has `by_products`; the memory is for its tasks and for connecting components at once

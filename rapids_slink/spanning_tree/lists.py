@@ -56,7 +56,7 @@ from rapids_slink.neighbors import DEFAULT_NEIGHBORS, estimate_search, lists_wit
 from rapids_slink.neighbors.choose import block_rows, ends_lists, is_searched_by_tree, takes_blocks
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.pivots import candidates, deal_out, pivots_of, radius_of
-from rapids_slink.neighbors.task import ManyTilesError, NeighborLists, Search, SearchResult, SearchTask, golden_stride
+from rapids_slink.neighbors.task import NeighborLists, Search, SearchResult, SearchTask, golden_stride
 from rapids_slink.ordering import NO_EDGE, edge_codes, sort_in_place, stable_order
 from rapids_slink.points.output import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.report import Report
@@ -237,15 +237,13 @@ def connect_forest(
     """
     searched, most_components, is_bounded, n_open = False, inf, max_weight < inf, inf
     whole = among_all or search
-    connects_late = (forced().connect or whole.connects_at_once) == "late"
 
-    def search_outside(rows: Array, may_give_up: bool = False) -> None:
+    def search_outside(rows: Array) -> None:
         """Find each row's nearest point outside its component, unless the component has a lighter edge."""
         own, upper = forest.component, forest.best_weight[forest.component[rows]]
         if is_bounded:
             upper = device.xp.minimum(upper, max_weight)
-        task = SearchTask(rows, 1, own, own, upper, only_minima=True, core=lists.core, may_give_up=may_give_up)
-        result = search.find(task)
+        result = search.find(SearchTask(rows, 1, own, own, upper, only_minima=True, core=lists.core))
         report.count("connect", rows_searched=rows.size)
         kernels(device).record_search(forest, rows, result)
 
@@ -283,16 +281,11 @@ def connect_forest(
             if searched and not grown.edges and (not is_bounded or rows.size >= n_open):
                 raise RuntimeError("a search has made no component certain of an edge: please report this")
             n_open = rows.size
-            may_give_up = not is_bounded and grown.components <= most_components
-            may_give_up = may_give_up and is_worthwhile(whole, grown.components, forest.component.size, rows.size)
-            if may_give_up and not connects_late and are_connected(grown.components, rows):
+            at_once = not is_bounded and grown.components <= most_components
+            at_once = at_once and is_worthwhile(whole, grown.components, forest.component.size, rows.size)
+            if at_once and are_connected(grown.components, rows):
                 return
-            try:
-                search_outside(rows, may_give_up and connects_late)
-            except ManyTilesError:
-                if are_connected(grown.components, rows):
-                    return
-                search_outside(rows)
+            search_outside(rows)
             searched = True
 
 

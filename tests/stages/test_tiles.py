@@ -814,11 +814,9 @@ def test_how_near_points_are_to_each_other(engine):
         assert choose.expansion(engine.asarray(X), engine)[1] >= 0
 
 
-@pytest.mark.parametrize(
-    ("connect", "min_samples"), [("at once", 1), ("late", 1), full("rounds", 1), full("at once", 4)]
-)
+@pytest.mark.parametrize(("connect", "min_samples"), [("at once", 1), full("rounds", 1), full("at once", 4)])
 def test_tight_clusters_are_joined_at_once(connect, min_samples, engine, prescribe):
-    """In place of searches in tiles, or once such a search knows that boxes rule little out."""
+    """In place of searches in tiles, if that is prescribed or on a CPU."""
     rng, n, d = np.random.default_rng(11), 3000, 70
     prescribe(search="tiles", connect=connect)
     tight = rng.normal(size=(6, d))[rng.integers(0, 6, n)] + 1e-3 * rng.normal(size=(n, d))

@@ -455,7 +455,6 @@ FORCED = {
     "joined at once": ForcedWay({**BY_LISTS, "connect": "at once"}, CLUSTERS, _joined),
     "joined by facing points": ForcedWay({**BY_LISTS, "connect": "facing"}, CLUSTERS, _joined, on="cuda"),
     "tiles, joined at once": ForcedWay({**TILES, "connect": "at once"}, CLUSTERS, _joined),
-    "tiles, joined late": ForcedWay({**TILES, "connect": "late"}, CLUSTERS, _joined),
     "ended lists": ForcedWay({**BY_LISTS, "large_cluster": 8}, ROWS),
     "lists that do not end": ForcedWay({**BY_LISTS, "large_cluster": 0}, ["fit 3000 of noise"]),
     "near pairs by a tree": ForcedWay({"pairs": "tree"}, [*PAIRS, *PAIRS_IN_BOXES]),

@@ -63,7 +63,6 @@ from rapids_slink.neighbors.filter import kernels as filter_kernels
 from rapids_slink.neighbors.rows import product_form
 from rapids_slink.neighbors.task import (
     ListSearch,
-    ManyTilesError,
     SearchState,
     SearchTask,
     geometric_slices,
@@ -112,9 +111,6 @@ SAMPLED = 8
 DEVIATIONS = 2
 #: Blocks of rows, and neighbours of each row, by which the share of needed tiles is estimated.
 SHARE_BLOCKS, SHARE_NEIGHBORS = 64, 2
-#: A GPU's search for components' minima stops if it would form this share of the pairs of tiles, and the caller
-#: connects the components at once. A CPU connects them before such a search.
-CONNECTING_SHARE = 0.5
 #: Terms and candidates take at most these bytes at a time. A term, of a row or a point for a cell, takes TERM_BYTES,
 #: and the product that it comes from PRODUCT_BYTES.
 MAX_BYTES, TERM_BYTES, PRODUCT_BYTES = {"cpu": 2**31, "cuda": 2**35}, {"cpu": 32, "cuda": 4}, 8
@@ -188,7 +184,7 @@ class TileSearch(ListSearch):
     def __post_init__(self) -> None:
         values, device, queries, metric = self.values, self.device, self.queries, self.metric
         self.for_lists = self.follower is not None
-        self.connects_at_once = "late" if device.is_gpu else "first"
+        self.connects_at_once = not device.is_gpu or bool(forced().connect)
         xp, n = device.xp, len(values)
         self.exact = ExactPoints(values if queries is None else queries, values, metric)
         rows = values if queries is None else xp.concatenate((values, queries))
@@ -461,8 +457,6 @@ class TileSearch(ListSearch):
             look(near_cells, bands, for_bounds=True)
         listed = self._near_tiles(boxes, rows, common, terms)
         pairs, formed = slots.cell_of_block.size * len(self.tiles.boxes), listed.lengths.sum()
-        if task.may_give_up and formed >= (0 if forced().connect == "late" else CONNECTING_SHARE * pairs):
-            raise ManyTilesError
         stage = "connect" if task.only_minima else "neighbors"
         self.report.count(stage, tile_pairs=pairs, tile_pairs_formed=formed)
         growth = GROWTH if minima is None else GROWTH_OF_MINIMA
