@@ -199,7 +199,7 @@ class BruteForceSearch(ListSearch):
         if task.forms_each_pair and not self.device.is_gpu:
             both = cast("BlasFilter", filter_)
             at_once = self._rows_at_once(m, task.k)
-            return both.search_each_pair(task, reached, self.exact, at_once, self.progress), none
+            return both.search_each_pair(task, reached, at_once, self.progress), none
         return self._pass(task, filter_, slice(0, m), reached), none
 
     def _search_again(self, task: SearchTask, unproven: Array, reached: SearchState) -> Array:

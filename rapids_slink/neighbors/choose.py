@@ -38,7 +38,6 @@ class Costs(NamedTuple):
     weight: int  # the time of an exact weight, in pairs of points that a filter tests
     tree_features: int  # up to this many features a tree takes the least time whatever the values are
     low_features: int  # up to this many it does if the values are of low dimension
-    again: float = inf  # seconds for each coordinate of a survivor's second test; infinite where there is none
     axis: float = 0.0  # seconds to project a feature onto an axis
     rest: int = REST  # over how many coordinates the length of the rest is spread
     step: int = 32  # the number of all coordinates is a multiple of this
@@ -52,8 +51,8 @@ CUDA = Costs(
 )  # fmt: skip
 COSTS = {
     "cpu": Costs(
-        1.2e-11, 2e-9, 4e-11, 1e-6, look=2.0**30, prepare=2.0**32, forest=6.4e9, distance=4 / 3, visit=16, tile=5,
-        weight=512, tree_features=8, low_features=64, again=5e-11, axis=6e-11, rest=1, step=16,
+        1.2e-11, 2e-9, 1.6e-10, 1e-6, look=2.0**30, prepare=2.0**32, forest=6.4e9, distance=4 / 3, visit=16, tile=5,
+        weight=512, tree_features=8, low_features=64, axis=6e-11, rest=1, step=16,
     ),
     "cuda": CUDA,
     "mma.sync": CUDA._replace(product=1.9e-15),
@@ -254,9 +253,6 @@ STEPS, MAX_AXES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64), 0.8
 #: Axes are sought if products take this many times as long as a forest. Covariances whose eigenvalues are
 #: nearly equal, as tr(C)² over d tr(C²) says, have no few principal axes.
 FORESTS, MAX_FLATNESS = 16, 1 / 3
-#: The largest share of pairs that may pass the first of two tests. If more pass, many of the sets of points that are
-#: tested together hold one of them, and still more pass while components are connected.
-MAX_PASSED = 1 / 32
 #: fp16 saves a Gaussian point FP16_SURVIVORS survivors, and FP16_LISTED d² for each neighbour of a full list: with many
 #: features d distances differ by less than eight bits move a point. See bench/NOTES.md.
 FP16_SURVIVORS, FP16_LISTED = 200, 2.0**-11
@@ -277,9 +273,6 @@ def worthwhile_projection(
     the exact distance of a query's `NEIGHBORS`-th nearest point. They are counted on a quarter of the sample, too,
     which shows how their number grows. The caller wants no distance above `within`: if it is short, few axes suffice,
     whatever the covariance is.
-
-    Where few pairs pass a test by the first axes, products may be formed with these alone, and all axes test what
-    passes.
     """
     xp, (n, d), wanted = device.xp, points.shape, forced().filter == "axes"
     if wanted:
@@ -294,26 +287,18 @@ def worthwhile_projection(
     rows = ((points[:: sample_stride(n, d, POINTS)] - scaling.centre) * scaling.scale).astype("float32")
     sampled = _Sample(rows, axes.astype("float32"), within * scaling.scale, xp)
     row_time, rest, step = costs.survivor + costs.byte * d * points.dtype.itemsize, costs.rest, costs.step
-    best, first, best_time = d, None, inf  # seconds of a query
-    shorter: list[tuple[int, float, float]] = []  # numbers of axes, the seconds for their products, and their survivors
-    ends = (step * s - rest for s in STEPS)
+    best, best_time, ends = d, inf, (step * s - rest for s in STEPS)  # seconds of a query
     for m in [*(end for end in ends if end + rest <= MAX_AXES * d and end <= axes.shape[1]), d]:
         width = m + rest if m < d else -(-d // step) * step
-        before, first_axes = n * width * costs.product, None
-        for few, products, passed in shorter:
-            twice = products + passed * (costs.survivor + costs.again * width)
-            if few + m + 2 * rest <= d and twice < before and passed <= MAX_PASSED * n:
-                before, first_axes = twice, few
-        before += d * m * costs.axis if m < d else 0
+        before = n * width * costs.product + (d * m * costs.axis if m < d else 0)
         if before >= best_time:
             break
-        survivors = sampled.survivors(m, costs.rounding * width**0.5, n)
-        shorter.append((m, n * width * costs.product, survivors))
-        if before + survivors * row_time < best_time:
-            best, first, best_time = m, first_axes, before + survivors * row_time
+        total = before + sampled.survivors(m, costs.rounding * width**0.5, n) * row_time
+        if total < best_time:
+            best, best_time = m, total
     if best == d:
         return None
-    return PrincipalAxes.of(points, scaling, xp.ascontiguousarray(axes[:, :best]), device, rest, first)
+    return PrincipalAxes.of(points, scaling, xp.ascontiguousarray(axes[:, :best]), device, rest)
 
 
 def _leading_axes(points: Array, scaling: Scaling, may_be_flat: bool, xp: Any) -> Array | None:

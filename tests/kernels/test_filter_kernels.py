@@ -13,7 +13,7 @@ from rapids_slink import knn_graph
 from rapids_slink.metrics import EUCLIDEAN, METRICS
 from rapids_slink.neighbors.exact import ExactPoints
 from rapids_slink.neighbors.exact import kernels as exact_kernels
-from rapids_slink.neighbors.filter import QuantizedPoints, UpperBound, cpu, filter_radius, scaling_of
+from rapids_slink.neighbors.filter import UpperBound, cpu, filter_radius, scaling_of
 from rapids_slink.neighbors.filter import kernels as filter_kernels
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.task import SearchTask
@@ -65,21 +65,17 @@ def test_append_candidates(m, n):
             assert np.isin(found[i], expected).all()
 
 
-@pytest.mark.parametrize("checked", [False, True])
-def test_a_pair_is_tested_for_both_points(checked):
-    """Each by its own radius, by the product or, more closely, by the values."""
+def test_a_pair_is_tested_for_both_points():
+    """Each by its own radius."""
     rng, m, n, d = np.random.default_rng(0), 130, 333, 40
     X = rng.normal(size=(m + n, d)).astype(np.float32)
     scaling, rows, points = rows_and_points(X, m, CPU, cpu)
     bound = rng.uniform(30, 60, m + n)
-    parts = [rows, points]
-    if checked:  # what is multiplied are few of the features, which leave all pairs
-        parts = [replace(part, y=part.y[:, :2], half_norm=part.half_norm - np.float32(2**30)) for part in parts]
+    parts = rows, points
     radii = [filter_radius(bound[part.ids], part.error, scaling.scale, d, np) for part in parts]
-    check = cpu.Check(X, X, 2**0.5 / scaling.scale, 1 + (d + 4) * 2.0**-23, 0.0) if checked else None
     ids = np.arange(m + n, dtype=np.int32)
     of_rows, of_points = (exact_kernels(CPU).new_candidates(s, 40) for s in (m, n))
-    cpu.append_candidates(cpu.product(*parts), *parts, radii[0], (ids[:m], ids), of_rows, check, (radii[1], of_points))
+    cpu.append_candidates(cpu.product(*parts), *parts, radii[0], (ids[:m], ids), of_rows, (radii[1], of_points))
     distances = squared_distances(X[:m], X[m:])
     for candidates, within, first in (
         (of_rows, distances <= bound[:m, None], m), (of_points, bound[m:, None] >= distances.T, 0)
@@ -118,11 +114,18 @@ def test_seed_bounds(size, k, cores, engine, kernels):
         core=engine.asarray(core) if cores else None,
     )
     rows, points = replace(rows, ids=task.rows), replace(points, ids=engine.asarray(ids))
-    upper_bound, product = UpperBound.of(9, scaling.scale, EUCLIDEAN), kernels.product(rows, points)
+    upper_bound = UpperBound.of(9, scaling.scale, EUCLIDEAN)
+    in_rows, in_points = np.empty((m + n, 9)), np.empty((n, 9))
+    in_rows[of_rows], in_points[ids] = X[:m], X[m:]
 
     def tightened(bound):
         bound = engine.asarray(bound.copy())
-        kernels.seed_bounds(product, rows, points, task, upper_bound, bound)
+        if engine.is_gpu:
+            kernels.seed_bounds(kernels.product(rows, points), rows, points, task, upper_bound, bound)
+        else:
+            filter_ = cpu.BlasFilter(in_points, in_rows, ExactPoints(in_rows, in_points), CPU, scaling)
+            filter_.arrange(ids)
+            filter_.seed(task, of_rows, bound, m)
         return to_host(bound)
 
     bound = tightened(np.full(m, np.inf))
@@ -145,27 +148,6 @@ def test_seed_bounds(size, k, cores, engine, kernels):
     finite = np.isfinite(bound)
     assert (bound[finite] >= expected[finite] * (1 - 1e-12)).all()
     assert (bound[finite] <= expected[finite] * 1.01).all()
-
-
-@pytest.mark.parametrize("k", [1, 3, 40])
-def test_seed_bounds_by_coordinates(k):
-    """They are those of the buckets' best points, though not all of these are measured."""
-    m, n, d = 50, 700, 30
-    X = np.random.default_rng(k).normal(size=(m + n, d)).astype(np.float32)
-    X[:, 5:] *= 0.3
-    scaling, rows, points = rows_and_points(X, m, CPU, cpu)
-    first = [QuantizedPoints(part.y[:, :5], (part.y[:, :5] ** 2).sum(axis=1) / 2, part.error, part.ids)
-             for part in (rows, points)]  # fmt: skip
-    ids = np.arange(m + n, dtype=np.int32)
-    check = cpu.Check(X, X, 2**0.5 / scaling.scale, 1 + (d + 4) * 2.0**-23, 0.0)
-    bound, buckets = np.full(m, np.inf), max(32, 2 * k)
-    task = SearchTask(ids, k, ids, ids)
-    cpu.seed_bounds(cpu.product(*first), *first, task, UpperBound.of(d, scaling.scale, EUCLIDEAN), bound, check)
-    by_first, distances = squared_distances(X[:m, :5], X[m:, :5]), squared_distances(X[:m], X[m:])
-    best = np.stack([b + buckets * by_first[:, b::buckets].argmin(axis=1) for b in range(buckets)], axis=1)
-    expected = np.sort(np.take_along_axis(distances, best, axis=1), axis=1)[:, k - 1]
-    assert (bound >= expected).all()
-    np.testing.assert_allclose(bound, expected, rtol=1e-4)
 
 
 @pytest.mark.parametrize("resident", [0, 2])

@@ -36,7 +36,7 @@ def fused_filter(points, scaling, order=None, queries=None, exact=None, metric=E
 
     queries, engine = points if queries is None else queries, resolve("cuda")
     exact = exact or ExactPoints(queries, points, metric)
-    filter_ = FusedFilter(points, queries, metric, engine, scaling, exact, tier)
+    filter_ = FusedFilter(points, queries, exact, engine, scaling, tier)
     filter_.arrange(engine.xp.arange(len(points), dtype="int32") if order is None else order)
     return filter_
 

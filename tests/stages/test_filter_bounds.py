@@ -1,7 +1,5 @@
 """The product filter's proof: no pair fails its test, and none is above its upper bound, however numbers round."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hard_cases import CASES, case_dtypes, full
@@ -10,10 +8,8 @@ from rounding_cases import pairs_hard_to_sum, rows_hard_to_round
 
 from rapids_slink.metrics import EUCLIDEAN
 from rapids_slink.neighbors import filter as filters
-from rapids_slink.neighbors.exact.cpu import new_candidates
-from rapids_slink.neighbors.filter import PrincipalAxes, cpu, filter_radius, scaling_of
+from rapids_slink.neighbors.filter import cpu, filter_radius, scaling_of
 from rapids_slink.neighbors.filter import kernels as filter_kernels
-from rapids_slink.neighbors.filter.cpu import ProjectedFilter
 from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.runtime.device import CPU, to_host
 
@@ -43,7 +39,7 @@ def test_no_pair_beyond_a_limit_is_surely_within(name, dtype):
     X = few_rows(name, dtype)
     scaling, points = quantized(X, CPU)
     product, distances, d = cpu.product(points, points).copy(), squared_distances(X), X.shape[1]
-    tested = cpu.Tested(points.half_norm, points.error, points.error, points.longer)
+    tested = cpu.Tested(points.half_norm, points.error, points.error)
     sizes = -(-len(X) // 8) * 8
     passed, sure, near = np.zeros(sizes, np.uint8), np.zeros(sizes, np.uint8), np.empty(sizes + 1, np.int64)
     some = np.unique(distances[np.isfinite(distances)])[:: max(1, distances.size // 200)]
@@ -58,7 +54,7 @@ def test_no_pair_beyond_a_limit_is_surely_within(name, dtype):
 def test_most_pairs_within_a_limit_are_surely():
     X = np.random.default_rng(0).standard_normal((300, 64))
     scaling, points = quantized(X, CPU)
-    tested, distances = cpu.Tested(points.half_norm, points.error, points.error, points.longer), squared_distances(X)
+    tested, distances = cpu.Tested(points.half_norm, points.error, points.error), squared_distances(X)
     product, limit = cpu.product(points, points).copy(), float(np.median(distances))
     passed, sure, near, counts = np.zeros(304, np.uint8), np.zeros(304, np.uint8), np.empty(305, np.int64), []
     rows = tested._replace(radius=filter_radius(limit, points.error, scaling.scale, 64, np))
@@ -119,12 +115,19 @@ def shares_of_upper_bound(X, engine, kernels):
     scaling, points = quantized(X, engine)
     upper_bound = filters.UpperBound.of(X.shape[1], scaling.scale, EUCLIDEAN)
     task = SearchTask(points.ids, 1, xp.zeros(n, "int32"), xp.ones(n, "int32"))
-    most = [xp.full(n, xp.inf) for _ in range(n)]
-    for j, bound in enumerate(most):
-        one = points.take(slice(j, j + 1))
-        kernels.seed_bounds(kernels.product(points, one), points, one, task, upper_bound, bound)
+    if engine.is_gpu:
+        columns = [xp.full(n, xp.inf) for _ in range(n)]
+        for j, bound in enumerate(columns):
+            one = points.take(slice(j, j + 1))
+            kernels.seed_bounds(kernels.product(points, one), points, one, task, upper_bound, bound)
+        most = np.stack([to_host(column) for column in columns], axis=1)
+    else:
+        norms = points.half_norm[:, None] + points.half_norm.astype(np.float64)
+        half = norms - kernels.product(points, points) + upper_bound.norm_slack * norms + upper_bound.absolute_slack
+        distance = np.sqrt(np.maximum(half, 0)) + points.error + points.error[:, None]
+        most = (distance * upper_bound.inverse_scale + upper_bound.more) ** 2 * upper_bound.factor + upper_bound.error
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.nan_to_num(squared_distances(X) / np.stack([to_host(column) for column in most], axis=1))
+        return np.nan_to_num(squared_distances(X) / most)
 
 
 @pytest.mark.parametrize(("name", "dtype"), case_dtypes())
@@ -139,73 +142,6 @@ def test_upper_bounds_where_rounding_is_worst(d, engine, kernels):
     even = shares_of_upper_bound(rng.normal(size=(90, d)), engine, kernels)
     np.fill_diagonal(even, 1.0)
     assert even.min() > (0.9 if d > 1 else 0)  # a bound of everything would be of no use
-
-
-@pytest.mark.parametrize(("name", "dtype"), case_dtypes(min_rows=2))
-def test_the_check_loses_no_pair_and_bounds_from_above(name, dtype):
-    """At each pair's own distance, with the constants that a projected filter takes, whatever the product was."""
-    X = few_rows(name, dtype)
-    n, d = X.shape
-    values, scaling, points = X, *quantized(X, CPU)
-    axes = PrincipalAxes(scaling, np.eye(d)[:, :1], 0.0, 0.0, CPU)
-    check = ProjectedFilter(values, values, EUCLIDEAN, CPU, scaling, axes).check
-    passing = replace(points, half_norm=np.full(n, -np.inf, np.float32))
-    distances, rows = squared_distances(X), np.arange(n, dtype=np.int32)
-    upper_bound, seen = filters.UpperBound.of(d, scaling.scale, EUCLIDEAN), np.zeros((1, 1), np.float32)
-    for i, j in np.argwhere(np.isfinite(distances) & ~np.eye(n, dtype=bool))[:: max(1, n * n // 700)]:
-        row, point = passing.take(slice(i, i + 1)), passing.take(slice(j, j + 1))
-        radius = filter_radius(distances[i, j : j + 1], row.error, scaling.scale, d, np)
-        into, bound = new_candidates(1, 1), np.full(1, np.inf)
-        groups = rows[i : i + 1], rows
-        cpu.append_candidates(seen, row, point, radius, groups, into, check)
-        assert into.count[0] == 1
-        cpu.seed_bounds(seen, row, point, SearchTask(rows, 1, rows, rows), upper_bound, bound, check)
-        assert bound[0] >= distances[i, j]
-        if 1e-30 < distances[i, j] < 1e30:
-            assert bound[0] < distances[i, j] * (1 + 1e-3)
-
-
-def read_of(points, radius):
-    """What the test reads of points with these radii."""
-    return cpu.Tested(points.half_norm, radius, points.error, points.longer)
-
-
-@pytest.mark.parametrize(("name", "dtype"), case_dtypes(min_rows=2))
-def test_the_second_test_loses_no_pair(name, dtype):
-    """At each pair's own distance, by all coordinates, whatever the product of the first was."""
-    X = few_rows(name, dtype)
-    n, d = X.shape
-    m, scaling = min(d, 6), scaling_of(X, device=CPU)
-    axes = np.linalg.qr(np.random.default_rng(0).normal(size=(d, d)))[0][:, :m]
-    projection = PrincipalAxes.of(X, scaling, np.ascontiguousarray(axes), CPU, rest=1, first=-(-m // 2))
-    filter_ = ProjectedFilter(X, X, EUCLIDEAN, CPU, scaling, projection)
-    points = replace(filter_.quantize(X), half_norm=np.full(n, -np.inf, np.float32))
-    assert points.longer.shape == (n, m + 1)
-    distances, seen = squared_distances(X), np.zeros((1, 1), np.float32)
-    passed, near = np.zeros(8, np.uint8), np.empty(9, np.int64)
-    for i, j in np.argwhere(np.isfinite(distances) & ~np.eye(n, dtype=bool))[:: max(1, n * n // 700)]:
-        row, point = points.take(slice(i, i + 1)), points.take(slice(j, j + 1))
-        radius = filter_.radius(distances[i, j : j + 1], row)
-        assert cpu.near_points(seen, read_of(row, radius), 0, read_of(point, point.error), passed, near) == 1
-
-
-def test_the_second_test_is_tight():
-    """What it lets pass is within the bound by all coordinates, whichever point's bound is larger."""
-    X = np.random.default_rng(0).normal(size=(400, 40)).astype(np.float32)
-    scaling = scaling_of(X, device=CPU)
-    projection = PrincipalAxes.of(X, scaling, np.eye(40)[:, :31], CPU, rest=1, first=3)
-    filter_ = ProjectedFilter(X, X, EUCLIDEAN, CPU, scaling, projection)
-    points, distances = filter_.quantize(X), squared_distances(X)
-    bound = np.sort(distances, axis=1)[np.arange(400), 2 + np.arange(400) % 9]
-    test = read_of(points, filter_.radius(bound, points))
-    product, passed, near = cpu.product(points, points), np.zeros(400, np.uint8), np.empty(401, np.int64)
-    by_coordinates = squared_distances(projection.coordinates(X)[1] / scaling.scale)
-    within = by_coordinates <= np.maximum(bound[:, None], bound)
-    for i in range(400):
-        found = near[: cpu.near_points(product, test, i, test, passed, near)]
-        assert np.isin(np.flatnonzero(within[i]), found).all()
-        assert np.isin(found, np.flatnonzero(by_coordinates[i] <= np.maximum(bound[i], bound) * 1.01)).all()
-    assert within.sum() < 0.5 * within.size
 
 
 def lengths(x):

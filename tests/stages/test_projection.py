@@ -40,7 +40,7 @@ def test_coordinates_are_no_farther_apart_than_points(m, kind, engine):
     map_ = PrincipalAxes.of(
         values, scaling_of(values, device=engine), engine.asarray(np.ascontiguousarray(axes)), engine
     )
-    z = to_host(map_.coordinates(values)[-1]).astype(np.longdouble)
+    z = to_host(map_.coordinates(values)).astype(np.longdouble)
     x = X.astype(np.longdouble) * map_.scaling.scale
     for i in range(0, n, 13):
         distance = np.sqrt(((x - x[i]) ** 2).sum(axis=1))
@@ -90,17 +90,17 @@ def test_axes_are_taken_where_the_spectrum_falls(metric, engine, set_costs):
 
 
 @pytest.mark.parametrize("metric", ["cosine", full("euclidean")])
-def test_products_of_the_first_axes_alone(metric, set_costs):
-    """Lists, connecting searches and pairs within a distance, where all axes test what passes."""
+def test_lists_and_pairs_by_coordinates(metric, set_costs):
+    """Lists, connecting searches and pairs within a distance."""
     X = falling(3000, 200, 0.9).astype(np.float32)
     X[1500:] += np.float32(0.05)
     found = []
     for least_products in (0, np.inf):
-        set_costs(forest=least_products, product=1e-11, survivor=0, byte=1e-10, again=1e-13, axis=0)
+        set_costs(forest=least_products, product=1e-11, survivor=0, byte=1e-10, axis=0)
         tree = rapids_slink.fit(X, 3, metric=metric, n_neighbors=2, device="cpu")
         near = rapids_slink.pairs(X, max_distance=tree.linkage_["height"].median(), metric=metric, device="cpu")
         found.append((tree.linkage_["height"], *(near[name] for name in ("src", "dst", "weight"))))
-        assert (" and " in tree.report_["neighbors"]["filter"]) == (least_products == 0)
+        assert ("coordinates" in tree.report_["neighbors"]["filter"]) == (least_products == 0)
     assert found[0][1].size > 0
     for one, other in zip(*found, strict=True):
         np.testing.assert_array_equal(one, other)

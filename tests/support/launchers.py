@@ -140,7 +140,7 @@ def tightening():
     xp, n, given = cuda().xp, 300, points(300, 100)
     scaling, metric = Scaling(xp.zeros(100), 1.0), get_metric("euclidean")
     exact = ExactPoints(given, given)
-    filter_ = fused_filters.FusedFilter(given, given, metric, cuda(), scaling, exact, fused_filters.PRECISE)
+    filter_ = fused_filters.FusedFilter(given, given, exact, cuda(), scaling, fused_filters.PRECISE)
     filter_.arrange(ids(n))
     for capacity in (60, 8000):
         found = xp.zeros((n, capacity), "int32"), xp.zeros(n, "int32"), None, xp.zeros((n, capacity), "float32")

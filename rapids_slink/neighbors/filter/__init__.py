@@ -43,26 +43,15 @@ out. Then ‖w_i - w_j‖² >= ‖z_i - z_j‖² + (r_i - r_j)²: a test on m + 
 r is computed as √(‖w‖² - ‖z‖²), which is off by at most √(δ + 2(d + 8)ε)·‖w‖ in float64, for |√a - √b| <= √|a - b|.
 A GPU shares it out to `REST` coordinates of r / √REST each, less a constant, so that it fits into bytes.
 
-Few coordinates let many pairs pass, and many make products long. So a CPU multiplies the first of the coordinates, and
-tests what passes by all of them: t = Σ(y_if - y_jf)², summed in float32. With e_i the larger error of both roundings
-‖y_i - y_j‖ <= √2(filter_radius_i + error_j) again, and t <= (1 + (c + 4)ε)‖y_i - y_j‖² for c coordinates, as below. The
-bound of t is evaluated with 4ε more, for its roundings. δ of some columns of P is no larger than that of all.
-
 The axes need not be eigenvectors. They come from the orthogonal factor of C(CΩ), C the covariance of a sample and Ω
 random: its leading columns span nearly the leading eigenvectors' space, for every m at once. If a sample S has fewer
 rows than features, SᵀG(GΩ) serves as well, G = SSᵀ: no matrix is larger than the sample.
-
-A CPU checks a pair that passes by t = Σ(x_f - y_f)², summed over all features in the precision of the values, in any
-order. A difference, a square and an addition each err by a factor of at most 1 ± ε/2, ε the spacing above 1, so that
-t and ‖x - y‖² differ by a factor of at most 1 + (d + 4)ε for dε <= 1/8; underflow may take d times the smallest normal
-number from t, and overflow makes it infinite. So a pair within U has t <= (1 + (d + 4)ε)U² or t = ∞, and is kept.
-Conversely ‖x - y‖² <= (1 + (d + 4)ε)(t + d·smallest): the first bounds, since coordinates bound from below alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from math import ceil, frexp, inf, log2
 from typing import Any, NamedTuple
@@ -123,9 +112,6 @@ def scale_of(largest: float, points: Array) -> float:
     return float(2.0 ** min(headroom - exponent, 180 if points.dtype == "float32" else 590))
 
 
-NO_COORDINATES = np.empty((0, 0), np.float32)
-
-
 @dataclass(frozen=True)
 class QuantizedPoints:
     """Points as the filter's kernels read them."""
@@ -136,15 +122,12 @@ class QuantizedPoints:
     half_norm: Array  # (n,) float32, int32 of an int8 image; see above. None for direct filters without products
     error: Array  # (n,) float32; see above and `cuda`
     ids: Array = None  # (n,) int32, which rows of the values these are; None of an image
-    #: (n, c) float32: more coordinates, by which a CPU tests a second time what passes; (0, 0) if there are none
-    longer: Array = field(default_factory=lambda: NO_COORDINATES)
 
     def take(self, rows: Any) -> QuantizedPoints:
         """Return some of the rows, which an index array or a slice selects."""
         half_norm = None if self.half_norm is None else self.half_norm[rows]
         ids = None if self.ids is None else self.ids[rows]
-        longer = self.longer[rows] if self.longer.size else self.longer
-        return QuantizedPoints(self.y[rows], half_norm, self.error[rows], ids, longer)
+        return QuantizedPoints(self.y[rows], half_norm, self.error[rows], ids)
 
 
 FLOAT32_EPSILON = 2.0**-23  # float32's spacing above 1
@@ -323,23 +306,14 @@ class PrincipalAxes:
     departure: float  # δ
     device: Device
     rest: int = REST
-    first: int | None = None  # the number of axes in products, if all axes test what passes
 
     @classmethod
-    def of(
-        cls,
-        points: Array,
-        scaling: Scaling,
-        axes: Array,
-        device: Device,
-        rest: int = REST,
-        first: int | None = None,
-    ) -> PrincipalAxes:
+    def of(cls, points: Array, scaling: Scaling, axes: Array, device: Device, rest: int = REST) -> PrincipalAxes:
         """Return the projection onto these axes."""
         xp, (d, m) = device.xp, axes.shape
         departure = float(xp.linalg.norm(axes.T @ axes - xp.eye(m))) + d * m * 2.0**-52
-        centred = cls(scaling, axes, 0.0, departure, device, rest, first)
-        length = centred.coordinates(points[:: sample_stride(len(points), d, SAMPLE)])[-1][:, -1]
+        centred = cls(scaling, axes, 0.0, departure, device, rest)
+        length = centred.coordinates(points[:: sample_stride(len(points), d, SAMPLE)])[:, -1]
         return replace(centred, offset=float(np.median(to_host(length))))
 
     @property
@@ -353,19 +327,15 @@ class PrincipalAxes:
         d = self.axes.shape[0]
         return float((self.departure + 2 * (d + 8) * 2.0**-52) ** 0.5 * 2.0**15 * d**0.5)
 
-    def coordinates(self, values: Array) -> list[Array]:
-        """Project points to (n, m + `rest`) float64 coordinates, on the `first` of the axes and on all."""
+    def coordinates(self, values: Array) -> Array:
+        """Project points to (n, m + `rest`) float64 coordinates."""
         xp, m = self.device.xp, self.axes.shape[1]
         w = (values - self.scaling.centre) * self.scaling.scale
-        on_axes, squares = w @ self.axes, (w * w).sum(axis=1)
-        coordinates = []
-        for size in [m] if self.first is None else [self.first, m]:
-            z = xp.empty((len(w), size + self.rest))
-            z[:, :size] = on_axes[:, :size]
-            length = xp.sqrt(xp.maximum(squares - (z[:, :size] ** 2).sum(axis=1), 0))
-            z[:, size:] = (length / self.rest**0.5 - self.offset)[:, None]
-            coordinates.append(z)
-        return coordinates
+        z = xp.empty((len(w), m + self.rest))
+        z[:, :m] = w @ self.axes
+        length = xp.sqrt(xp.maximum((w * w).sum(axis=1) - (z[:, :m] ** 2).sum(axis=1), 0))
+        z[:, m:] = (length / self.rest**0.5 - self.offset)[:, None]
+        return z
 
 
 def sample_stride(n: int, d: int, rows: int) -> int:
@@ -433,23 +403,23 @@ def filter_formula(metric: Metric) -> tuple[str, int] | None:
 class TileFilter:
     """A filter that tests rows and points in tiles; subclasses have the methods below `candidates`.
 
-    `points`, (n, d), and `queries`, (m, d), are as the filter reads them, maybe the same array.
+    `points`, (n, d), and `queries`, (m, d), are as the filter reads them, maybe the same array, and `exact` has both as
+    they are re-ranked.
     """
 
     name = ""  # for reports
-    exact: ExactPoints
     #: The end of the first band of points, the factor by which each further band extends it, and how many times
     #: `candidate_capacity` a row has room for in a band.
     first_band, growth, room = 2048, 4, 1
     is_of_products = False  # whether it is a `ProductFilter`
     is_symmetric = False  # whether it is an `ImageFilter`, which can test each pair once for both its points
     has_exact_products = False  # whether rounding moves no point
-    check: Any = None  # a CPU's `Check` of the pairs that pass; without one they are candidates
     order: Array  # int32, the points that it tests, as they are arranged
     far: Array = None  # int32, the points that it does not test: candidates of every row
 
-    def __init__(self, points: Array, queries: Array, metric: Metric, device: Device) -> None:
-        self.points, self.queries, self.metric, self.device = points, queries, metric, device
+    def __init__(self, points: Array, queries: Array, exact: ExactPoints, device: Device) -> None:
+        self.points, self.queries, self.exact, self.device = points, queries, exact, device
+        self.metric = exact.metric
         self.n_features = points.shape[1]
         self.kernels = kernels(device)
         self.exact_kernels = exact_kernels(device)
@@ -558,7 +528,7 @@ class TileFilter:
     def seed(self, task: SearchTask, rows: Array, bound: Array, most_rows: int) -> None:
         """Tighten the rows' bounds by a sample of points, at most `most_rows` at a time.
 
-        The default measures surrogate distances, for a filter whose points are those of `exact`.
+        The default measures surrogate distances.
         """
         self.seed_by_distances(task, rows, bound, self.order[: max(SEEDS_BY_DISTANCE, 2 * task.k)])
 
@@ -577,34 +547,10 @@ class ProductFilter(TileFilter):
     """The filter of metrics with a product form; points and queries are unit rows for cosine and correlation."""
 
     is_of_products = True
-    #: Whether first bounds are taken from rows and points as they are tested. If not, they are quantized anew.
-    seeds_as_tested = False
 
-    def __init__(self, points: Array, queries: Array, metric: Metric, device: Device, scaling: Scaling) -> None:
-        super().__init__(points, queries, metric, device)
+    def __init__(self, points: Array, queries: Array, exact: ExactPoints, device: Device, scaling: Scaling) -> None:
+        super().__init__(points, queries, exact, device)
         self.scaling, self.has_exact_products = scaling, scaling.byte_values
-
-    def quantize(self, values: Array, order: Array = None) -> QuantizedPoints:
-        """Return the values of `order` (default: all), centred, scaled and rounded."""
-        return self.kernels.quantize(values, self.scaling, order)
-
-    def seed(self, task: SearchTask, rows: Array, bound: Array, most_rows: int) -> None:
-        """Tighten the rows' bounds by the converse of the test, for a sample of points.
-
-        Where products are less precise than the converse assumes, surrogate distances tighten them instead.
-        """
-        if not self.kernels.products_keep_bound():
-            super().seed(task, rows, bound, most_rows)
-            return
-        sample = slice(0, n_seeds(self.points.shape[0], task.k))
-        as_tested, order = self.seeds_as_tested, self.order[sample]
-        points = self.quantized_points.take(sample) if as_tested else self.quantize(self.points, order)
-        upper_bound = UpperBound.of(self.n_features, self.scaling.scale, self.metric)
-        tile_rows = max(MIN_ROWS, self.kernels.TILE_ROWS * self.kernels.TILE_POINTS // sample.stop)
-        for at in equal_slices(slice(0, rows.size), min(most_rows, tile_rows)):
-            queries = self.query(rows[at]) if as_tested else self.quantize(self.queries, rows[at])
-            product, more = self.kernels.product(queries, points), {"check": self.check} if self.check else {}
-            self.kernels.seed_bounds(product, queries, points, task, upper_bound, bound[at], **more)
 
 
 def n_seeds(n: int, k: int) -> int:

@@ -6,23 +6,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rapids_slink.metrics import EPSILON, Metric
+from rapids_slink.metrics import EPSILON
 from rapids_slink.neighbors.choose import COSTS, worthwhile_projection
 from rapids_slink.neighbors.exact import Candidates, ExactPoints, Groups, candidate_capacity
-from rapids_slink.neighbors.exact.cpu import NO_CORE
 from rapids_slink.neighbors.filter import (
     ABSOLUTE_SLACK,
+    MIN_ROWS,
     ROUND_UP,
-    SLACK,
     TINY,
     PrincipalAxes,
     ProductFilter,
     QuantizedPoints,
     Scaling,
     TileFilter,
-    UpperBound,
     ValueRange,
     filter_radius,
+    n_seeds,
     shrink_factor,
 )
 from rapids_slink.neighbors.task import (
@@ -41,6 +40,7 @@ MAX_BLOCK_ROWS = 4096  # points of a block that meets others
 MIN_BLOCK_ROWS = 640
 MIN_BLOCK_ROWS_LOW_MEMORY = 128
 MIN_PAIRS = 8  # the least number of pairs of blocks, if there are many points
+BUCKETS = 32  # of a sample of points, for first bounds: at least this many
 
 
 def filter_of_products(
@@ -53,8 +53,8 @@ def filter_of_products(
     with one_blas_thread():
         projection = worthwhile_projection(points, len(queries), scaling, COSTS["cpu"], CPU, within)
     if projection is None:
-        return BlasFilter(points, queries, exact.metric, CPU, scaling), exact
-    return ProjectedFilter(points, queries, exact.metric, CPU, scaling, projection), exact
+        return BlasFilter(points, queries, exact, CPU, scaling), exact
+    return ProjectedFilter(points, queries, exact, CPU, scaling, projection), exact
 
 
 def filter_of_sums(exact: ExactPoints) -> None:
@@ -66,7 +66,27 @@ class BlasFilter(ProductFilter):
 
     name = "float32 tiles"
     stretch = 1.0  # the largest factor by which coordinates lie farther apart than their points
-    seeds_as_tested = True
+    bounds_above = True  # whether products bound distances from above, too
+
+    def quantize(self, values: Array, order: Array = None) -> QuantizedPoints:
+        """Return the values of `order` (default: all), centred, scaled and rounded."""
+        return quantize(values, self.scaling, order)
+
+    def seed(self, task: SearchTask, rows: Array, bound: Array, most_rows: int) -> None:
+        """Tighten the rows' bounds by the surrogate distances of some points that products show to be near.
+
+        These are the nearest, by products, of some buckets of a sample.
+        """
+        k, points = task.k, self.quantized_points.take(slice(0, n_seeds(len(self.points), task.k)))
+        buckets, tile_rows = max(BUCKETS, 2 * k), max(MIN_ROWS, TILE_ROWS * TILE_POINTS // points.ids.size)
+        ids = np.append(points.ids, np.int32(-1))  # the last one where a bucket has no point
+        for at in equal_slices(slice(0, rows.size), min(most_rows, tile_rows)):
+            m, groups = rows[at].size, (task.groups(rows[at]), task.point_group[points.ids])
+            least, nearest = np.full((m, buckets), np.inf, np.float32), np.full((m, buckets), -1, np.int32)
+            find_nearest(product(self.query(rows[at]), points), points.half_norm, *groups, least, nearest)
+            few = ids[np.take_along_axis(nearest, np.argpartition(least, k - 1, axis=1)[:, :k], axis=1)]
+            candidates, top = Candidates(few, np.full(m, k, np.int32)), self.exact_kernels.empty_lists(m, k)
+            self.exact_kernels.rerank(self.exact, rows[at], candidates, None, bound[at], top, task.core)
 
     def radius(self, bound: Array, rows: QuantizedPoints) -> Array:
         """Return the rows' `filter.filter_radius`, (m,) float32."""
@@ -76,9 +96,9 @@ class BlasFilter(ProductFilter):
 
     def append(self, rows: Any, points: Any, radius: Array, groups: Groups, into: Candidates) -> None:
         """Append the points of a tile that pass to the rows' candidates."""
-        append_candidates(product(rows, points), rows, points, radius, groups, into, self.check)
+        append_candidates(product(rows, points), rows, points, radius, groups, into)
 
-    def meet(self, blocks: tuple[slice, slice], task: SearchTask, reached: SearchState, exact: ExactPoints) -> None:
+    def meet(self, blocks: tuple[slice, slice], task: SearchTask, reached: SearchState) -> None:
         """Test the pairs of two blocks of the order, or of one with itself, once for both points, for the k-NN graph.
 
         What passes goes into the lists of both blocks.
@@ -93,17 +113,17 @@ class BlasFilter(ProductFilter):
             rows, radius, into = _part(first, at)
             groups = task.groups(rows.ids), task.point_group
             if first is last:
-                append_candidates(product(rows, rows), rows, rows, radius, groups, into, self.check)
+                append_candidates(product(rows, rows), rows, rows, radius, groups, into)
             for to in equal_slices(slice(at.stop if first is last else 0, last[1].size), TILE_POINTS):
                 points, *back = _part(last, to)
-                append_candidates(product(rows, points), rows, points, radius, groups, into, self.check, back)
+                append_candidates(product(rows, points), rows, points, radius, groups, into, back)
         for points, _, candidates in sides:
             self.exact_kernels.rerank(
-                exact, points.ids, candidates, None, reached.upper, reached.top, positions=points.ids
+                self.exact, points.ids, candidates, None, reached.upper, reached.top, positions=points.ids
             )
 
     def search_each_pair(
-        self, task: SearchTask, reached: SearchState, exact: ExactPoints, rows_at_once: int, progress: bool | str
+        self, task: SearchTask, reached: SearchState, rows_at_once: int, progress: bool | str
     ) -> Array:
         """Find the lists, with every pair of points tested once for both; return the rows that are not proven.
 
@@ -121,47 +141,44 @@ class BlasFilter(ProductFilter):
             self.device, lambda rows: self.first_bounds(first, task.rows[rows], upper[rows], rows_at_once), blocks
         )
         for at, meetings in enumerate(with_progress(rounds, len(rounds), task.progress(progress)), 1):
-            for_each_chunk(self.device, lambda two: self.meet(two, task, reached, exact), meetings)
+            for_each_chunk(self.device, lambda two: self.meet(two, task, reached), meetings)
             if task.bounds_by_lists and at < len(rounds) and at & (at - 1) == 0:
                 np.minimum(reached.upper, task.bounds_by_lists(reached.top.ids, reached.top.weights), out=reached.upper)
         return np.flatnonzero(reached.top.overflowed)
 
 
 class ProjectedFilter(BlasFilter):
-    """The filter on the coordinates of a projection; pairs that pass are checked by all features.
+    """The filter on the coordinates of a projection."""
 
-    Products may be of the first coordinates alone: then all of them test what passes, before that check.
-    """
+    bounds_above = False
 
     def __init__(
-        self, points: Array, queries: Array, metric: Metric, device: Device, scaling: Scaling, projection: PrincipalAxes
+        self,
+        points: Array,
+        queries: Array,
+        exact: ExactPoints,
+        device: Device,
+        scaling: Scaling,
+        projection: PrincipalAxes,
     ) -> None:
-        super().__init__(points, queries, metric, device, scaling)
+        super().__init__(points, queries, exact, device, scaling)
         self.projection, self.stretch = projection, projection.stretch
         d, width = projection.axes.shape
-        multiplied = f"{projection.first + projection.rest} and " if projection.first else ""
-        self.name = f"{self.name}, {multiplied}{width + projection.rest} coordinates for {d} features"
-        precision = np.finfo(points.dtype)
-        stretch, tiny = 1 + (d + 4) * float(precision.eps), d * float(precision.tiny)
-        self.check = Check(queries, points, 2**0.5 / scaling.scale, stretch, tiny)
+        self.name = f"{self.name}, {width + projection.rest} coordinates for {d} features"
 
     def quantize(self, values: Array, order: Array = None) -> QuantizedPoints:
         """Return the coordinates of the values of `order` (default: all), rounded."""
         ids = np.arange(len(values), dtype=np.int32) if order is None else order
-        n, m, first, rest = ids.size, self.projection.axes.shape[1], self.projection.first, self.projection.rest
-        y, half_norm = np.empty((n, (first or m) + rest), np.float32), np.empty(n, np.float32)
-        error, longer = np.empty(n, np.float32), np.empty((n, m + rest) if first else (0, 0), np.float32)
+        n, c = ids.size, self.projection.axes.shape[1] + self.projection.rest
+        y, half_norm, error = np.empty((n, c), np.float32), np.empty(n, np.float32), np.empty(n, np.float32)
 
         def put(rows: slice) -> None:
-            coordinates = self.projection.coordinates(values[ids[rows]])
-            parts = [quantize(z, Scaling(np.zeros(z.shape[1]), 1.0)) for z in coordinates]
-            y[rows], half_norm[rows] = parts[0].y, parts[0].half_norm
-            error[rows] = np.maximum(parts[0].error, parts[-1].error) + np.float32(self.projection.error)
-            if first:
-                longer[rows] = parts[-1].y
+            part = quantize(self.projection.coordinates(values[ids[rows]]), Scaling(np.zeros(c), 1.0))
+            y[rows], half_norm[rows] = part.y, part.half_norm
+            error[rows] = part.error + np.float32(self.projection.error)
 
         for_each_chunk(self.device, put, row_blocks(n, values.shape[1], BLOCK_VALUES // workers(self.device)))
-        return QuantizedPoints(y, half_norm, error, ids, longer)
+        return QuantizedPoints(y, half_norm, error, ids)
 
 
 def _part(side: Any, at: slice) -> Any:
@@ -240,16 +257,6 @@ def value_ranges(point_sets: Iterable[Array], centre: Array) -> list[ValueRange]
     return ranges
 
 
-class Check(NamedTuple):
-    """The values that check a pair which passes by its coordinates; filter/__init__.py has the proof."""
-
-    queries: np.ndarray  # (m, d) and (n, d), in the metric's product form
-    points: np.ndarray
-    unit: float  # the distance that a radius of 1 stands for
-    stretch: float  # a sum of squares and the squared distance differ by this factor at most
-    tiny: float  # what underflow may take from a sum besides
-
-
 def append_candidates(
     product: np.ndarray,
     rows: QuantizedPoints,
@@ -257,7 +264,6 @@ def append_candidates(
     radius: Array,
     groups: Groups,
     into: Candidates,
-    check: Check | None = None,
     back: Any = None,
 ) -> None:
     """Append to each row's candidates the points that pass the test of `filter` and have another exclusion id.
@@ -268,11 +274,11 @@ def append_candidates(
     """
     # A point that wants no row has its error for its radius, which changes no test.
     point_radius, point_candidates = back or (points.error, Candidates(into.ids[:0], into.count[:0]))
-    tested_rows = Tested(rows.half_norm, radius, rows.error, rows.longer)
-    tested_points = Tested(points.half_norm, point_radius, points.error, points.longer)
+    tested_rows = Tested(rows.half_norm, radius, rows.error)
+    tested_points = Tested(points.half_norm, point_radius, points.error)
     row_group, point_group = groups
     _append_candidates(
-        product, tested_rows, tested_points, check, row_group, point_group, rows.ids, points.ids, into.ids, into.count,
+        product, tested_rows, tested_points, row_group, point_group, rows.ids, points.ids, into.ids, into.count,
         point_candidates.ids, point_candidates.count,
     )  # fmt: skip
 
@@ -283,31 +289,6 @@ class Tested(NamedTuple):
     half_norm: np.ndarray  # (m,) float32
     radius: np.ndarray  # (m,) float32
     error: np.ndarray  # (m,) float32
-    longer: np.ndarray  # (m, c) float32, see `QuantizedPoints`; (0, 0) without a second test
-
-
-def seed_bounds(
-    product: np.ndarray,
-    queries: QuantizedPoints,
-    points: QuantizedPoints,
-    task: SearchTask,
-    upper_bound: UpperBound,
-    bound: Array,
-    check: Check | None = None,
-) -> None:
-    """Tighten the bounds of a task's rows to an upper bound of the distance to each one's k-th nearest point.
-
-    The bound, (m,) float64, is the k-th of the nearest points of other exclusion ids in some buckets. `product`,
-    (m, n), is that of the rows with a sample of the points. There is a `check` if the product is of coordinates, which
-    bound no distance from above.
-    """
-    core = NO_CORE if task.core is None else task.core
-    nearest = np.empty((len(product), max(32, 2 * task.k)))
-    _bound_buckets(
-        product, queries.half_norm, queries.error, points.half_norm, points.error, task.groups(queries.ids),
-        task.point_group, queries.ids, points.ids, upper_bound, core, check, nearest,
-    )  # fmt: skip
-    np.minimum(bound, np.partition(nearest, task.k - 1, axis=1)[:, task.k - 1], out=bound)
 
 
 @njit(cache=True)
@@ -339,7 +320,8 @@ def points_between(product, rows, i, points, sure_radius, norm_slack, seen, pass
     """Put the points from `seen` on that are between the bounds of row i into `near`.
 
     Returns how many these are, and how many points are surely within. A point that is surely within passes the test,
-    too. `passed` and `sure`, (m,) uint8, have room as in `near_points`.
+    too. Each of `passed` and `sure`, (m,) uint8, and `near`, (m + 1,) int64, has room for the points and up to eight
+    more.
     """
     _passes(product, i, rows, points, passed)
     _surely_within(product, i, rows, points, sure_radius, norm_slack, sure)
@@ -368,120 +350,55 @@ def _surely_within(product, i, rows, points, radius, norm_slack, sure):
 
 
 @njit(cache=True)
-def near_points(product, rows, i, points, passed, near):
-    """Put the points that pass the test of row i into `near`, and return their number.
-
-    If there is a second test, they pass that, too. Each of `passed`, (m,) uint8, and `near`, (m + 1,) int64, has room
-    for the points and up to eight more.
-    """
-    _passes(product, i, rows, points, passed)
-    size = listed(passed, near)
-    if not points.longer.size:
-        return size
-    kept, factor = 0, np.float32(2 + (points.longer.shape[1] + SLACK) * 2.0**-22)
-    for c in range(size):
-        j = near[c]
-        q = max(rows.radius[i] + points.error[j], points.radius[j] + rows.error[i])
-        near[kept] = j
-        kept += _squared_distance(rows.longer, i, points.longer, j) <= factor * (q * q)
-    return kept
-
-
-@njit(cache=True)
 def _passes_alone(product, rows, i, points, j):
     """Return whether a product passes the test of row i by the row's own radius."""
     q = rows.radius[i] + points.error[j]
     return product >= rows.half_norm[i] + points.half_norm[j] - q * q
 
 
-@njit(cache=True)
-def _passes_check(square, rows, i, check):
-    """Return whether a sum of squares may be that of a pair within the bound of row i.
-
-    The row's radius is the rounded sum of that bound and the row's error, so the error is subtracted from it.
-    """
-    reach = (np.float64(rows.radius[i]) * (1 + 2.0**-21) - rows.error[i]) * check.unit
-    return (square <= reach * reach * check.stretch) | (square == np.inf)
-
-
-@njit(cache=True, fastmath={"reassoc", "contract"})
-def _squared_distance(x, i, y, j):
-    """Return the squared distance of two rows, rounded in the precision of their values, by vector instructions."""
-    total, i, j = x.dtype.type(0), np.uint64(i), np.uint64(j)
-    for f in range(np.uint64(x.shape[1])):
-        difference = x[i, f] - y[j, f]
-        total += difference * difference
-    return total
-
-
 @njit(nogil=True, cache=True)
 def _append_candidates(
-    product, rows, points, check, row_group, point_group, row_ids, ids, out, count, point_out, point_count
+    product, rows, points, row_group, point_group, row_ids, ids, out, count, point_out, point_count
 ):  # fmt: skip
     """Do the work of `append_candidates`; `rows` and `points` are `Tested`."""
     passed = np.zeros(-(-product.shape[1] // 8) * 8, np.uint8)
     near = np.empty(passed.size + 1, np.int64)
     for i in range(product.shape[0]):
-        for c in range(near_points(product, rows, i, points, passed, near)):
+        _passes(product, i, rows, points, passed)
+        for c in range(listed(passed, near)):
             j = near[c]
             if point_group[ids[j]] == row_group[i]:
                 continue
-            if check is None:
-                is_near = _passes_alone(product[i, j], rows, i, points, j)
-                is_near_point = _passes_alone(product[i, j], points, j, rows, i)
-            else:
-                square = _squared_distance(check.queries, row_ids[i], check.points, ids[j])
-                is_near, is_near_point = _passes_check(square, rows, i, check), _passes_check(square, points, j, check)
-            if is_near:
+            if _passes_alone(product[i, j], rows, i, points, j):
                 if count[i] < out.shape[1]:
                     out[i, count[i]] = ids[j]
                 count[i] += 1
-            if is_near_point and point_count.size:
+            if point_count.size and _passes_alone(product[i, j], points, j, rows, i):
                 if point_count[j] < point_out.shape[1]:
                     point_out[j, point_count[j]] = row_ids[i]
                 point_count[j] += 1
 
 
 @njit(nogil=True, cache=True)
-def _bound_buckets(
-    product, half_norm, error, point_half_norm, point_error, row_group, point_group, rows, ids,
-    upper_bound, core, check, nearest,
-):  # fmt: skip
-    """Put upper bounds of the distance from each row to its nearest point in each bucket into `nearest`."""
-    norm_slack, absolute_slack = upper_bound.norm_slack, upper_bound.absolute_slack
-    n_rows, n_points = product.shape
-    buckets = nearest.shape[1]
-    least, best, groups = np.empty(buckets, product.dtype), np.empty(buckets, np.int32), point_group[ids]
-    for i in range(n_rows):
-        least[:] = np.inf
-        best[:] = -1
-        for start in range(0, n_points, buckets):
-            _lower_least(product, i, point_half_norm, groups, row_group[i], start, least, best)
-        for b in range(buckets):
-            nearest[i, b] = np.inf
-            if best[b] >= 0:
-                j = best[b]
-                if check is None:
-                    half = np.float64(half_norm[i]) + least[b]
-                    half_norms = np.float64(half_norm[i]) + point_half_norm[j]
-                    # The second term exceeds what the float32 subtraction above may take from `half`.
-                    square = max(half + abs(half) * 2.0**-22 + norm_slack * half_norms + absolute_slack, 0.0)
-                    distance = (np.sqrt(square) + point_error[j] + error[i]) * upper_bound.inverse_scale
-                else:
-                    square = np.float64(_squared_distance(check.queries, rows[i], check.points, ids[j]))
-                    distance = np.sqrt((square + check.tiny) * check.stretch)
-                distance += upper_bound.more
-                nearest[i, b] = distance * distance * upper_bound.factor + upper_bound.error
-                if core.size:
-                    nearest[i, b] = max(nearest[i, b], core[rows[i]], core[ids[j]])
+def find_nearest(product, half_norm, row_group, point_group, least, nearest):
+    """Find each row's nearest point of another exclusion id in each bucket, by products.
+
+    `product`, (m, n), is that of the rows with points, whose half norms and exclusion ids are (n,). `least` and
+    `nearest`, (m, buckets), hold infinity and -1 at first, then half a squared distance less the row's half norm, and
+    the number of the point.
+    """
+    for i in range(product.shape[0]):
+        own_least, own_nearest = least[i], nearest[i]
+        for start in range(0, product.shape[1], own_least.size):
+            _lower_least(product, i, half_norm, point_group, row_group[i], start, own_least, own_nearest)
 
 
 @njit(cache=True)
-def _lower_least(product, i, point_half_norm, groups, group, start, least, best):
+def _lower_least(product, i, half_norm, groups, group, start, least, nearest):
     """Lower the least of each bucket by the next points, one for each bucket; it compiles to vector instructions."""
     for b in range(np.uint64(min(least.size, product.shape[1] - start))):
         j = np.uint64(start) + b
-        half = point_half_norm[j] - product[i, j]
+        half = half_norm[j] - product[i, j]
         is_less = (half < least[b]) & (groups[j] != group)
         least[b] = half if is_less else least[b]
-        best[b] = np.int32(j) if is_less else best[b]
+        nearest[b] = np.int32(j) if is_less else nearest[b]

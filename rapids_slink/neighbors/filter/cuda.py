@@ -95,7 +95,7 @@ def filter_of_products(
     if exact.metric.formula == "squared_euclidean":
         values = to_uint8(points, scaling)
         exact = replace(exact, points=values, queries=values if queries is points else to_uint8(queries, scaling))
-    return FusedFilter(points, queries, exact.metric, cuda(), scaling, exact, within=within, listed=listed), exact
+    return FusedFilter(points, queries, exact, cuda(), scaling, within=within, listed=listed), exact
 
 
 def filter_of_sums(exact: ExactPoints) -> TileFilter | None:
@@ -215,7 +215,11 @@ def seed_bounds(
     upper_bound: UpperBound,
     bound: Array,
 ) -> None:
-    """Tighten the bounds of a task's rows, as `rapids_slink.neighbors.filter.cpu.seed_bounds` does."""
+    """Tighten the bounds of a task's rows to an upper bound of the distance to each one's k-th nearest point.
+
+    The bound, (m,) float64, is the k-th of the nearest points of other exclusion ids in some buckets. `product`,
+    (m, n), is that of the rows with a sample of the points.
+    """
     (m, n), k = product.shape, task.k
     buckets = min(MAX_BUCKETS, power_of_two(max(WARP, 2 * k)))
     if k > buckets:
@@ -256,8 +260,8 @@ class DirectFilter(TileFilter):
     first_band = 4 * SEEDS_BY_DISTANCE
 
     def __init__(self, exact: ExactPoints, formula: tuple[str, int], centre: Any, scale: float, device: Device) -> None:
-        super().__init__(exact.points, exact.queries, exact.metric, device)
-        self.exact, self.centre, self.scale = exact, centre, scale
+        super().__init__(exact.points, exact.queries, exact, device)
+        self.centre, self.scale = centre, scale
         self.formula, self.halves = formula
 
     def quantize(self, values: Any, order: Any = None) -> QuantizedPoints:

@@ -277,7 +277,7 @@ class TileSearch(ListSearch):
             filter_, _ = choose_filter(self.exact, device)
         else:  # without a projection: finding its axes takes longer than all use of this filter
             scaling = scaling_of(points, device=device)
-            filter_ = filter_kernels(device).BlasFilter(points, points, self.metric, device, scaling)
+            filter_ = filter_kernels(device).BlasFilter(points, points, self.exact, device, scaling)
         if filter_ is None or not filter_.is_of_products:
             return None
         filter_.arrange(filter_.first_order())

@@ -191,7 +191,7 @@ class FilteredPairs(_Search):
         radii = [filter_.radius(np.full(ids.size, limit), queries) for limit in limits]
         for to in equal_slices(slice(rows.start if self.is_one else 0, n), products.TILE_POINTS):
             points = filter_.quantized_points.take(to)
-            if room <= 0 and filter_.check is None:  # coordinates bound no distance from above
+            if room <= 0 and filter_.bounds_above:
                 self._count(queries, points, (rows.start, to.start), limits, radii, tile, within)
                 continue
             near.count[:] = 0
@@ -215,10 +215,10 @@ class FilteredPairs(_Search):
     ) -> None:
         """Add to `within` how many pairs of a tile are within each limit; `first` are its first row and first point."""
         product, waiting = products.product(queries, points), [slice(0, limits.size)]
-        metric, tested_points = self.exact.metric, Tested(points.half_norm, points.error, points.error, points.longer)
+        metric, tested_points = self.exact.metric, Tested(points.half_norm, points.error, points.error)
         while waiting:
             some = waiting.pop()
-            tested_rows = Tested(queries.half_norm, radii[some.stop - 1], queries.error, queries.longer)
+            tested_rows = Tested(queries.half_norm, radii[some.stop - 1], queries.error)
             lowest = float(limits[some.start])
             radius, norm_slack = sure_radius(lowest, self.filter.n_features, self.filter.scaling.scale, metric)
             max_between = product.size // FEW_BETWEEN if some.stop > some.start + 1 else -1

@@ -439,7 +439,7 @@ class Projected(Int8):
     """Signed bytes of the coordinates of a projection."""
 
     def __init__(self, points: Array, projection: PrincipalAxes) -> None:
-        sample = projection.coordinates(points[:: max(1, len(points) // SCALE_ROWS)])[-1]
+        sample = projection.coordinates(points[:: max(1, len(points) // SCALE_ROWS)])
         super().__init__(sample, Scaling(cp.zeros(sample.shape[1]), 1.0))
         self.lost += projection.error * self.last_scale * MIXED
         self.scale *= projection.scaling.scale
@@ -461,7 +461,7 @@ class Projected(Int8):
         for part in equal_slices(slice(0, size), tiles * TILE):
             first, own = part.start, rows[part]
             rest = QuantizedPoints(image.y[first * tile_bytes :], image.half_norm[first:], image.error[first:])
-            self._launch(self.projection.coordinates(values[own])[-1], None, own.size, part.stop - first, rest)
+            self._launch(self.projection.coordinates(values[own]), None, own.size, part.stop - first, rest)
         return image
 
 

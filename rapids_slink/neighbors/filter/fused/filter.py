@@ -12,10 +12,19 @@ import cupy as cp
 import numpy as np
 
 from rapids_slink.forced import forced
-from rapids_slink.metrics import WORD_BITS, Metric
+from rapids_slink.metrics import WORD_BITS
 from rapids_slink.neighbors.exact import Candidates, ExactPoints, Groups, candidate_capacity
 from rapids_slink.neighbors.exact.cuda import alignment
-from rapids_slink.neighbors.filter import ProductFilter, QuantizedPoints, Scaling, TileFilter, radius_terms
+from rapids_slink.neighbors.filter import (
+    MIN_ROWS,
+    ProductFilter,
+    QuantizedPoints,
+    Scaling,
+    TileFilter,
+    UpperBound,
+    n_seeds,
+    radius_terms,
+)
 from rapids_slink.neighbors.filter.fused import (
     ATOM_STEPS,
     BLOCK_ROWS,
@@ -38,7 +47,7 @@ from rapids_slink.neighbors.filter.fused import (
     square_bound,
     work_items,
 )
-from rapids_slink.neighbors.task import SearchTask, geometric_slices, golden_stride
+from rapids_slink.neighbors.task import SearchTask, equal_slices, geometric_slices, golden_stride
 from rapids_slink.runtime.cuda import (
     WARP,
     c_struct,
@@ -310,25 +319,23 @@ FIRST_PAIRS = 2**24
 class FusedFilter(ImageFilter, ProductFilter):
     """The product filter over a whole band of points in one launch.
 
-    `exact` has the same points as they are re-ranked, `within` is the largest distance that is wanted, and `listed` the
-    length of full lists. The `tier` is `ON_AXES`, which uses principal axes where that takes less time, `ALL_FEATURES`
-    or `PRECISE`.
+    `within` is the largest distance that is wanted, and `listed` the length of full lists. The `tier` is `ON_AXES`,
+    which uses principal axes where that takes less time, `ALL_FEATURES` or `PRECISE`.
     """
 
     def __init__(
         self,
         points: Array,
         queries: Array,
-        metric: Metric,
+        exact: ExactPoints,
         device: Device,
         scaling: Scaling,
-        exact: ExactPoints,
         tier: int = 0,
         within: float = inf,
         listed: int = 0,
     ) -> None:
-        super().__init__(points, queries, metric, device, scaling)
-        self.exact, self.within = exact, within
+        super().__init__(points, queries, exact, device, scaling)
+        self.within = within
         self.encoding: Fp16 | Int8
         if tier == PRECISE or self.n_features > MAX_FEATURES:
             self.encoding = Fp16(self.n_features, scaling)
@@ -339,7 +346,7 @@ class FusedFilter(ImageFilter, ProductFilter):
             self.encoding = cheapest(points, len(queries), scaling, device, within, listed)
         self.name = self.encoding.name
         unit = self.encoding.scale * self.encoding.stretch
-        self.radius_struct = c_struct(*radius_terms(self.n_features, unit, metric))
+        self.radius_struct = c_struct(*radius_terms(self.n_features, unit, self.metric))
 
     @property
     def is_finest(self) -> bool:
@@ -354,12 +361,26 @@ class FusedFilter(ImageFilter, ProductFilter):
         if self.is_finest:
             return None
         tier = ALL_FEATURES if isinstance(self.encoding, Projected) else PRECISE
-        finer = FusedFilter(
-            self.points, self.queries, self.metric, self.device, self.scaling, self.exact, tier, self.within
-        )
+        finer = FusedFilter(self.points, self.queries, self.exact, self.device, self.scaling, tier, self.within)
         self.points_image = None  # the finer one takes its memory
         finer.arrange(self.order, self.far)
         return finer
+
+    def seed(self, task: SearchTask, rows: Array, bound: Array, most_rows: int) -> None:
+        """Tighten the rows' bounds by the converse of the test, for a sample of points.
+
+        Where products are less precise than the converse assumes, surrogate distances tighten them instead.
+        """
+        form = self.kernels
+        if not form.products_keep_bound():
+            super().seed(task, rows, bound, most_rows)
+            return
+        points = form.quantize(self.points, self.scaling, self.order[: n_seeds(len(self.points), task.k)])
+        upper_bound = UpperBound.of(self.n_features, self.scaling.scale, self.metric)
+        tile_rows = max(MIN_ROWS, form.TILE_ROWS * form.TILE_POINTS // points.ids.size)
+        for at in equal_slices(slice(0, rows.size), min(most_rows, tile_rows)):
+            queries = form.quantize(self.queries, self.scaling, rows[at])
+            form.seed_bounds(form.product(queries, points), queries, points, task, upper_bound, bound[at])
 
     def order_by_bound(self, bound: Array, first: int = 0) -> tuple[Array, Array]:
         """Return an order for `append_both`: tiles of points with similar bounds, in a low-discrepancy order.
@@ -497,8 +518,7 @@ class CountFilter(ImageFilter):
     encoding: Bits
 
     def __init__(self, exact: ExactPoints, device: Device) -> None:
-        super().__init__(exact.points, exact.queries, exact.metric, device)
-        self.exact = exact
+        super().__init__(exact.points, exact.queries, exact, device)
         self.encoding = Bits(exact)
         self.name = self.encoding.name
 
