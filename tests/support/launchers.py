@@ -138,7 +138,7 @@ def bounds_of_filters():
 
 def tightening():
     xp, n, given = cuda().xp, 300, points(300, 100)
-    scaling, metric = Scaling(xp.zeros(100), 1.0), get_metric("euclidean")
+    scaling = Scaling(xp.zeros(100), 1.0)
     exact = ExactPoints(given, given)
     filter_ = fused_filters.FusedFilter(given, given, exact, cuda(), scaling, fused_filters.PRECISE)
     filter_.arrange(ids(n))
