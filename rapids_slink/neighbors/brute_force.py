@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from rapids_slink.forced import forced
 from rapids_slink.metrics import Metric
-from rapids_slink.neighbors.choose import may_have_tiles, products, takes_less_than_order
+from rapids_slink.neighbors.choose import COSTS, may_have_tiles, products
 from rapids_slink.neighbors.exact import ExactPoints, candidate_capacity, same_candidates, scan_bytes
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.filter import MIN_ROWS, TileFilter, choose_filter, n_seeds
@@ -123,7 +123,7 @@ class BruteForceSearch(ListSearch):
         self.in_tiles: TileSearch | None = None  # the tiles that replace the filter after it has failed
         self.name = "none"
         if self.filter is not None:
-            self.filter.arrange(self.filter.first_order())
+            self.filter.arrange()
             self.name = self.filter.name
             self.ends_lists = self.filter.is_of_products and (self.filter.is_symmetric or not self.device.is_gpu)
 
@@ -233,7 +233,9 @@ class BruteForceSearch(ListSearch):
         order that holds the points of other exclusion ids, if there is such a range.
         """
         xp, kernels = self.device.xp, self.kernels
-        rows_a_chunk = min(self._rows_at_once(filter_.rows_at_once(task.k), task.k), len(self.exact.queries))
+        by_candidates = filter_.max_candidates // (filter_.room * candidate_capacity(task.k))
+        preferred = max(MIN_ROWS, min(filter_.max_rows, by_candidates // MIN_ROWS * MIN_ROWS))
+        rows_a_chunk = min(self._rows_at_once(preferred, task.k), len(self.exact.queries))
 
         def search(chunk: Any) -> Any:
             ids = task.rows[chunk]
@@ -289,7 +291,7 @@ class BruteForceSearch(ListSearch):
         rows, bound = filter_.order, reached.upper[filter_.order]
         top = kernels.empty_lists(rows.size, k)
         # If searching again takes less time than tiles, a row may have this many candidates then.
-        searches_again = filter_.is_finest and takes_less_than_order(products(n, n, d), self.device)
+        searches_again = filter_.is_finest and products(n, n, d) < COSTS[self.device.name].forest
         room_again = MORE_ROOM * candidate_capacity(k) if searches_again else 0
         survivors, slices = filter_.empty_survivors(k), filter_.symmetric_slices(split, bounds_fall, bool(by_lists))
         for at, offsets in enumerate(with_progress(slices, len(slices), task.progress(self.progress))):

@@ -176,22 +176,18 @@ def may_have_tiles(n: int, d: int, metric: Metric, device: Device) -> bool:
     return metric.filter == "product" and is_worth_a_look(n, n, d, device)
 
 
-def takes_less_than_order(all_pairs: float, device: Device) -> bool:
-    """Return whether a GPU forms `all_pairs` products in less time than it makes an order of tiles; False on a CPU."""
-    return device.is_gpu and all_pairs < COSTS[device.name].forest
-
-
 def possible_tiles(values: Array, n: int, all_pairs: float, device: Device) -> str | None:
     """Return which of `TILES` may serve n points, of which `values` are some; None if neither does.
 
     `all_pairs` are the products of all pairs. If they take a GPU less time than an order of tiles does, tiles serve
     only points that a filter does not tell apart.
     """
-    farthest = BLURRED if takes_less_than_order(all_pairs, device) else MAX_NEAREST
+    forest = COSTS[device.name].forest
+    farthest = BLURRED if device.is_gpu and all_pairs < forest else MAX_NEAREST
     share, nearest = expansion(values, device, TIMES)
     if share <= MAX_SPREAD and nearest <= farthest:
         return TILES[0]
-    are_many = device.is_gpu and products(n, n) >= 8 * COSTS[device.name].forest
+    are_many = device.is_gpu and products(n, n) >= 8 * forest
     return TILES[1] if are_many and share <= MAX_CLUSTER else None
 
 

@@ -48,9 +48,9 @@ def test_append_candidates(m, n):
     radius = filter_radius(engine.asarray(rng.uniform(0, 20, m)), rows.error, scaling.scale, 9, engine.xp)
     candidates = new_candidates(m, 1)
     groups = engine.asarray(row_group), engine.asarray(point_group)
-    product = kernels.product(rows, points)
     for _ in range(2):  # a second tile is appended to the first
-        kernels.append_candidates(product, rows, replace(points, ids=ids), radius, groups, candidates)
+        cpu.BlasFilter.append(rows, replace(points, ids=ids), radius, groups, candidates)
+    product = kernels.product(rows, points)
     q = to_host(radius)[:, None] + to_host(points.error)
     passes = to_host(product) >= to_host(rows.half_norm)[:, None] + to_host(points.half_norm) - q * q
     passes &= row_group[:, None] != point_group[ids]
@@ -75,7 +75,7 @@ def test_a_pair_is_tested_for_both_points():
     radii = [filter_radius(bound[part.ids], part.error, scaling.scale, d, np) for part in parts]
     ids = np.arange(m + n, dtype=np.int32)
     of_rows, of_points = (exact_kernels(CPU).new_candidates(s, 40) for s in (m, n))
-    cpu.append_candidates(cpu.product(*parts), *parts, radii[0], (ids[:m], ids), of_rows, (radii[1], of_points))
+    cpu.BlasFilter.append(*parts, radii[0], (ids[:m], ids), of_rows, (radii[1], of_points))
     distances = squared_distances(X[:m], X[m:])
     for candidates, within, first in (
         (of_rows, distances <= bound[:m, None], m), (of_points, bound[m:, None] >= distances.T, 0)
@@ -194,10 +194,10 @@ def kept_and_wanted(filter_, exact, rng, n):
     group = np.arange(n, dtype=np.int32) // 2
     groups = cupy.asarray(group[some]), cupy.asarray(group)
     task = SearchTask(some, n // 12 + 1, *groups, only_minima=True)
-    order = filter_.first_order()
-    filter_.arrange(order)
+    filter_.arrange()
+    order = filter_.order
     band = slice(256, n)
-    tested = cupy.asarray(bound), filter_.tested_groups(groups, task), task
+    tested = cupy.asarray(bound), groups, task
     kept = filter_.candidates(filter_.query(cupy.asarray(some)), band, *tested)
     positions, count = to_host(kept.ids), to_host(kept.count)
     assert count.max() <= kept.capacity

@@ -170,7 +170,7 @@ def test_int8_loses_no_pair(d, kind):
     groups = cupy.asarray(component[some]), cupy.asarray(component)
     for band, only_minima in ((slice(0, n), False), (slice(256, 400), True)):
         task = SearchTask(some, n // 12 + 1, *groups, only_minima=only_minima)
-        kept = filter_.candidates(rows, band, cupy.asarray(bound), filter_.tested_groups(groups, task), task)
+        kept = filter_.candidates(rows, band, cupy.asarray(bound), groups, task)
         inside = np.isin(np.arange(n), to_host(order[band]))
         for i, (ids, count) in enumerate(zip(to_host(order[kept.ids % n]), to_host(kept.count), strict=True)):
             found = ids[:count]

@@ -569,7 +569,7 @@ def passed(filter_, bound, engine):
     ids = xp.arange(n, dtype="int32")
     groups = xp.zeros(n, "int32"), xp.ones(n, "int32")
     task = SearchTask(ids, 1, *groups)
-    return filter_.candidates(filter_.query(ids), slice(0, n), bound, filter_.tested_groups(groups, task), task)
+    return filter_.candidates(filter_.query(ids), slice(0, n), bound, groups, task)
 
 
 @pytest.mark.parametrize("d", [40, full(9), full(300)])

@@ -201,11 +201,6 @@ def components(ids):
 flatnonzero = np.flatnonzero
 
 
-def unbounded(bound: np.ndarray) -> np.ndarray:
-    """Return the indices of the bounds that are infinite."""
-    return np.flatnonzero(bound == np.inf)
-
-
 def put_lists(into: Any, rows: Array, bound: Array, top: TopLists) -> None:
     """Store the bounds and the lists of some rows in a `SearchState`; rows below zero are none."""
     real = np.flatnonzero(rows >= 0)

@@ -16,11 +16,11 @@ extern "C" __global__ void clear_lists(
     if (i < n) overflowed[i] = false;
 }
 
-// Lists the positions of the flags that are set or, if there are none, of the infinite bounds, in no order.
+// Lists the positions of the flags that are set, in no order.
 extern "C" __global__ void list_set(
-    long long n, const bool* __restrict__ flag, const double* __restrict__ bound, int* __restrict__ position, int* count) {
+    long long n, const bool* __restrict__ flag, int* __restrict__ position, int* count) {
     long long i = thread_index();
-    bool set = i < n && (flag ? flag[i] : bound[i] == 1.0 / 0.0);
+    bool set = i < n && flag[i];
     int slot = claim_in_warp(set, count);
     if (set) position[slot] = i;
 }

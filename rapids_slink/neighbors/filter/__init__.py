@@ -104,14 +104,6 @@ class Scaling:
     bits: int = 8  # that the largest of these integers has, from 1 to 8
 
 
-def scale_of(largest: float, points: Array) -> float:
-    """Return the scale, a power of two, that suits points whose |x - centre| is at most `largest`."""
-    headroom = min(15, int((31 - log2(points.shape[1])) // 2))
-    exponent = frexp(largest)[1] if largest > 0 else headroom
-    # Beyond these the absolute errors of subnormal numbers, scaled, would leave the range of float32 once squared.
-    return float(2.0 ** min(headroom - exponent, 180 if points.dtype == "float32" else 590))
-
-
 @dataclass(frozen=True)
 class QuantizedPoints:
     """Points as the filter's kernels read them."""
@@ -381,10 +373,13 @@ def scaling_of(*point_sets: Any, device: Device) -> Scaling:
     centre = kernels(device).centre_of_rows(point_sets[0], max(1, len(point_sets[0]) // CENTRE_ROWS))
     ranges = kernels(device).value_ranges(point_sets, centre)
     deviation = max(one.deviation for one in ranges)
-    scale = min(scale_of(deviation, points) for points in point_sets)
+    headroom = min(15, int((31 - log2(point_sets[0].shape[1])) // 2))
+    exponent = frexp(deviation)[1] if deviation > 0 else headroom
+    # Beyond these the absolute errors of subnormal numbers, scaled, would leave the range of float32 once squared.
+    most = 180 if any(points.dtype == "float32" for points in point_sets) else 590
     byte_values = all(one.byte_values for one in ranges)
     bits = min(8, max(1, frexp(max(one.largest for one in ranges))[1]))
-    return Scaling(centre, scale, byte_values, bits)
+    return Scaling(centre, float(2.0 ** min(headroom - exponent, most)), byte_values, bits)
 
 
 def filter_formula(metric: Metric) -> tuple[str, int] | None:
@@ -411,32 +406,31 @@ class TileFilter:
     #: The end of the first band of points, the factor by which each further band extends it, and how many times
     #: `candidate_capacity` a row has room for in a band.
     first_band, growth, room = 2048, 4, 1
-    is_of_products = False  # whether it is a `ProductFilter`
+    max_rows: int  # the most rows of a chunk, and the most candidates for which it has room
+    max_candidates = 2**62
+    is_of_products = False  # whether it is a `ProductFilter`, whose points have a scaling
     is_symmetric = False  # whether it is an `ImageFilter`, which can test each pair once for both its points
-    has_exact_products = False  # whether rounding moves no point
     order: Array  # int32, the points that it tests, as they are arranged
     far: Array = None  # int32, the points that it does not test: candidates of every row
 
-    def __init__(self, points: Array, queries: Array, exact: ExactPoints, device: Device) -> None:
+    def __init__(self, points: Array, queries: Array, exact: ExactPoints, device: Device, scaling: Any = None) -> None:
         self.points, self.queries, self.exact, self.device = points, queries, exact, device
-        self.metric = exact.metric
+        self.metric, self.scaling = exact.metric, scaling
+        self.has_exact_products = scaling is not None and scaling.byte_values  # whether rounding moves no point
         self.n_features = points.shape[1]
         self.kernels = kernels(device)
         self.exact_kernels = exact_kernels(device)
         self.quantized_points: Any = None
         self.quantized_queries: Any = None
 
-    def first_order(self) -> Array:
-        """Return an order of the points, (n,) int32; each leading part of it is spread evenly over the points."""
-        return self.exact_kernels.low_discrepancy_order(len(self.points))
-
-    def arrange(self, order: Array) -> None:
+    def arrange(self, order: Array = None) -> None:
         """Put the points into this order, an (n,) int32 array, and quantize them.
 
-        Rows that are the points themselves are found through its inverse.
+        By default each leading part of the order is spread evenly over the points. Rows that are the points themselves
+        are found through its inverse.
         """
         xp = self.device.xp
-        self.order = order
+        self.order = order = self.exact_kernels.low_discrepancy_order(len(self.points)) if order is None else order
         self.quantized_points = self.quantized_queries = None  # released before the next are made
         self.quantized_points = self.quantized_queries = self.quantize(self.points, order)
         self.position = inverse(order, xp)
@@ -447,25 +441,17 @@ class TileFilter:
     def arrange_parts(self, bound: Array, split: int) -> bool:
         """Arrange the points before `split`, then the others; return False if that cannot be.
 
-        Each part is arranged as `first_order` does. `bound` is (n,) float64: the points' bounds, by which some filters
-        sort.
+        Each part is arranged as `arrange` does by default. `bound` is (n,) float64: the points' bounds, by which some
+        filters sort.
         """
         xp = self.device.xp
         first, second = (self.exact_kernels.low_discrepancy_order(size) for size in (split, bound.size - split))
         self.arrange(xp.concatenate((first, second + xp.int32(split))))
         return True
 
-    def rows_at_once(self, k: int) -> int:
-        """Return how many rows a chunk should have."""
-        return int(self.kernels.TILE_ROWS)
-
     def query(self, rows: Array) -> Any:
         """Return the rows in the form that `candidates` takes."""
         return self.quantized_queries.take(self.position[rows])
-
-    def tested_groups(self, groups: Groups, task: SearchTask) -> Groups:
-        """Return the exclusion ids of some rows, and of the points by id, as `candidates` takes them."""
-        return groups
 
     def by_band(
         self, task: SearchTask, rows: Array, groups: Groups, bound: Array, bands: list[slice], capacity: int | None
@@ -474,9 +460,9 @@ class TileFilter:
 
         The caller may tighten the bounds between two bands.
         """
-        queries, tested = self.query(rows), self.tested_groups(groups, task)
+        queries = self.query(rows)
         for band in bands:
-            yield self.candidates(queries, band, bound, tested, task, capacity)
+            yield self.candidates(queries, band, bound, groups, task, capacity)
         if self.far is not None and self.far.size:
             yield same_candidates(self.far, rows.size, self.device)
 
@@ -486,8 +472,8 @@ class TileFilter:
         """Return each row's candidates among the points of a band of the order.
 
         The rows are those that `query` returned. The caller wants no surrogate distance above a row's `bound`, (m,)
-        float64. The groups, (m,) and (n,) int32, are those that `tested_groups` returned: pairs of one exclusion id may
-        be left out. A row has room for `capacity` candidates, by default for `room` times `candidate_capacity`.
+        float64. The groups, (m,) and (n,) int32, are the exclusion ids of the rows and, by id, of the points: pairs of
+        one may be left out. A row has room for `capacity` candidates, by default for `room` times `candidate_capacity`.
         """
         radius = self.radius(bound, rows)
         candidates: Candidates = self.exact_kernels.new_candidates(bound.size, task.k, capacity)
@@ -519,7 +505,7 @@ class TileFilter:
             all_rows = share_true(tried < bound[::TRIED]) > MIN_LOWERED
         if all_rows:
             self.seed(task, rows, bound, most_rows)
-        elif (unbounded := self.exact_kernels.unbounded(bound)).size:
+        elif (unbounded := self.exact_kernels.flatnonzero(bound == inf)).size:
             some = bound[unbounded]
             self.seed(task, rows[unbounded], some, most_rows)
             bound[unbounded] = some
@@ -547,10 +533,7 @@ class ProductFilter(TileFilter):
     """The filter of metrics with a product form; points and queries are unit rows for cosine and correlation."""
 
     is_of_products = True
-
-    def __init__(self, points: Array, queries: Array, exact: ExactPoints, device: Device, scaling: Scaling) -> None:
-        super().__init__(points, queries, exact, device)
-        self.scaling, self.has_exact_products = scaling, scaling.byte_values
+    scaling: Scaling
 
 
 def n_seeds(n: int, k: int) -> int:

@@ -36,6 +36,7 @@ from rapids_slink.runtime.compiling import njit
 from rapids_slink.runtime.device import CPU, Array, Device
 from rapids_slink.runtime.threads import for_each_chunk, one_blas_thread, with_progress, workers
 
+TILE_ROWS, TILE_POINTS = 512, 1024  # a tile of products stays in the second-level cache
 MAX_BLOCK_ROWS = 4096  # points of a block that meets others
 MIN_BLOCK_ROWS = 640
 MIN_BLOCK_ROWS_LOW_MEMORY = 128
@@ -65,6 +66,7 @@ class BlasFilter(ProductFilter):
     """The product filter of a CPU: BLAS forms products in float32, and Numba's kernels test them."""
 
     name = "float32 tiles"
+    max_rows = TILE_ROWS
     stretch = 1.0  # the largest factor by which coordinates lie farther apart than their points
     bounds_above = True  # whether products bound distances from above, too
 
@@ -94,9 +96,20 @@ class BlasFilter(ProductFilter):
         with np.errstate(over="ignore"):  # a bound far above all distances: every point passes
             return filter_radius(bound, rows.error, scale, self.n_features, self.device.xp, self.metric)
 
-    def append(self, rows: Any, points: Any, radius: Array, groups: Groups, into: Candidates) -> None:
-        """Append the points of a tile that pass to the rows' candidates."""
-        append_candidates(product(rows, points), rows, points, radius, groups, into)
+    @staticmethod
+    def append(rows: Any, points: Any, radius: Array, groups: Groups, into: Candidates, back: Any = None) -> None:
+        """Append the points of a tile that pass the test and have another exclusion id to the rows' candidates.
+
+        `back` is a pair: the points' own radii, (n,), and their candidates among the rows.
+        """
+        # A point that wants no row has its error for its radius, which changes no test.
+        point_radius, point_candidates = back or (points.error, Candidates(into.ids[:0], into.count[:0]))
+        tested_rows = Tested(rows.half_norm, radius, rows.error)
+        tested_points = Tested(points.half_norm, point_radius, points.error)
+        _append_candidates(
+            product(rows, points), tested_rows, tested_points, *groups, rows.ids, points.ids, into.ids, into.count,
+            point_candidates.ids, point_candidates.count,
+        )  # fmt: skip
 
     def meet(self, blocks: tuple[slice, slice], task: SearchTask, reached: SearchState) -> None:
         """Test the pairs of two blocks of the order, or of one with itself, once for both points, for the k-NN graph.
@@ -113,10 +126,10 @@ class BlasFilter(ProductFilter):
             rows, radius, into = _part(first, at)
             groups = task.groups(rows.ids), task.point_group
             if first is last:
-                append_candidates(product(rows, rows), rows, rows, radius, groups, into)
+                self.append(rows, rows, radius, groups, into)
             for to in equal_slices(slice(at.stop if first is last else 0, last[1].size), TILE_POINTS):
                 points, *back = _part(last, to)
-                append_candidates(product(rows, points), rows, points, radius, groups, into, back)
+                self.append(rows, points, radius, groups, into, back)
         for points, _, candidates in sides:
             self.exact_kernels.rerank(
                 self.exact, points.ids, candidates, None, reached.upper, reached.top, positions=points.ids
@@ -187,8 +200,6 @@ def _part(side: Any, at: slice) -> Any:
     return points.take(at), radius[at], Candidates(candidates.ids[at], candidates.count[at])
 
 
-TILE_ROWS = 512  # a tile of products stays in the second-level cache
-TILE_POINTS = 1024
 FAR_ROW = 4  # times the median distance from the mean
 
 
@@ -255,32 +266,6 @@ def value_ranges(point_sets: Iterable[Array], centre: Array) -> list[ValueRange]
             like_bytes = like_bytes and lowest >= 0 and highest <= 255 and bool((part == np.rint(part)).all())
         ranges.append(ValueRange(deviation, largest, byte_values=like_bytes))
     return ranges
-
-
-def append_candidates(
-    product: np.ndarray,
-    rows: QuantizedPoints,
-    points: QuantizedPoints,
-    radius: Array,
-    groups: Groups,
-    into: Candidates,
-    back: Any = None,
-) -> None:
-    """Append to each row's candidates the points that pass the test of `filter` and have another exclusion id.
-
-    `product` is that of the rows and points, (m, n), and `radius` holds the rows' `filter.filter_radius`. `groups` are
-    the exclusion ids of the rows, (m,), and of all points by id, int32. `back` is a pair: the points' own radii, (n,),
-    and their candidates among the rows.
-    """
-    # A point that wants no row has its error for its radius, which changes no test.
-    point_radius, point_candidates = back or (points.error, Candidates(into.ids[:0], into.count[:0]))
-    tested_rows = Tested(rows.half_norm, radius, rows.error)
-    tested_points = Tested(points.half_norm, point_radius, points.error)
-    row_group, point_group = groups
-    _append_candidates(
-        product, tested_rows, tested_points, row_group, point_group, rows.ids, points.ids, into.ids, into.count,
-        point_candidates.ids, point_candidates.count,
-    )  # fmt: skip
 
 
 class Tested(NamedTuple):
@@ -360,7 +345,7 @@ def _passes_alone(product, rows, i, points, j):
 def _append_candidates(
     product, rows, points, row_group, point_group, row_ids, ids, out, count, point_out, point_count
 ):  # fmt: skip
-    """Do the work of `append_candidates`; `rows` and `points` are `Tested`."""
+    """Do the work of `BlasFilter.append`; `rows` and `points` are `Tested`."""
     passed = np.zeros(-(-product.shape[1] // 8) * 8, np.uint8)
     near = np.empty(passed.size + 1, np.int64)
     for i in range(product.shape[0]):

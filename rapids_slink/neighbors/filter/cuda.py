@@ -257,7 +257,7 @@ class DirectFilter(TileFilter):
     """
 
     name = "float32 terms"
-    first_band = 4 * SEEDS_BY_DISTANCE
+    first_band, max_rows = 4 * SEEDS_BY_DISTANCE, TILE_ROWS
 
     def __init__(self, exact: ExactPoints, formula: tuple[str, int], centre: Any, scale: float, device: Device) -> None:
         super().__init__(exact.points, exact.queries, exact, device)

@@ -280,7 +280,7 @@ class TileSearch(ListSearch):
             filter_ = filter_kernels(device).BlasFilter(points, points, self.exact, device, scaling)
         if filter_ is None or not filter_.is_of_products:
             return None
-        filter_.arrange(filter_.first_order())
+        filter_.arrange()
         return cast("ProductFilter", filter_)
 
     @np.errstate(over="ignore", invalid="ignore")

@@ -76,7 +76,7 @@ class ImageFilter(TileFilter):
     #: `listed_offsets` or later.
     listed_offsets, listed_growth = 128, 4.0
     max_rows = 2**18  # a launch of this number has enough blocks to fill the GPU evenly
-    max_candidates = 2**26  # the most of a launch
+    max_candidates = 2**26
 
     encoding: Any  # makes the images; see `fused`
     points_image: QuantizedPoints | None
@@ -140,31 +140,23 @@ class ImageFilter(TileFilter):
         """Return the bytes of a symmetric pass beside its result: all rows' bounds, survivors and lists."""
         return n * (24 + 12 * k + 8 * survivor_capacity(k, d))
 
-    def arrange(self, order: Any, far: Any = None) -> None:
+    def arrange(self, order: Any = None, far: Any = None) -> None:
         """Put the points into this order, except some far ones; their image is made when it is first needed."""
-        self.order, self.far = order, far
+        self.order = self.exact_kernels.low_discrepancy_order(len(self.points)) if order is None else order
+        self.far = far
         self.points_image = None
-
-    def rows_at_once(self, k: int) -> int:
-        """Return how many rows a launch should have."""
-        by_candidates = self.max_candidates // (self.room * candidate_capacity(k)) // BLOCK_ROWS * BLOCK_ROWS
-        return max(BLOCK_ROWS, min(self.max_rows, by_candidates))
 
     def query(self, rows: Any) -> QuantizedPoints:
         """Return the image of the rows."""
         return self.encoding.encode(self.queries, rows, padded(rows.size, BLOCK_ROWS))
 
-    def tested_groups(self, groups: Groups, task: SearchTask) -> Groups:
-        """Return the rows' exclusion ids and, by position, the points'; (None, None) if every row has its own.
-
-        In that case one more candidate is cheaper than to look up the exclusion id of every survivor.
-        """
-        return (groups[0], groups[1][self.order]) if task.only_minima else (None, None)
-
     def candidates(
         self, rows: Any, band: slice, bound: Any, groups: Groups, task: SearchTask, capacity: int | None = None
     ) -> Candidates:
-        """Return each row's candidates among the points of a band, in one launch: see `TileFilter.candidates`."""
+        """Return each row's candidates among the points of a band, in one launch: see `TileFilter.candidates`.
+
+        If every row has an exclusion id of its own, one more candidate is cheaper than a look at that of each survivor.
+        """
         if band.start % TILE:
             raise ValueError(f"a band starts at a multiple of {TILE} points, got {band.start}")
         m = bound.size
@@ -173,7 +165,7 @@ class ImageFilter(TileFilter):
         candidates = Candidates(cp.empty((m, capacity), cp.int32), counts[:m], self.order)
         items = work_items(rows.half_norm.size // BLOCK_ROWS, band.start // TILE, -(-band.stop // TILE))
         radii = self.radii(bound, rows.error, rows.half_norm.size)
-        row_group, point_group = groups
+        row_group, point_group = (groups[0], groups[1][self.order]) if task.only_minima else (None, None)
         into, n_points = Destination(candidates, counts[m:], row_group, point_group), min(band.stop, self.order.size)
         self._append(rows, items, radii, into, n_points)
         return candidates
@@ -522,9 +514,12 @@ class CountFilter(ImageFilter):
         self.encoding = Bits(exact)
         self.name = self.encoding.name
 
-    def first_order(self) -> Array:
-        """Return an order in which rows with similar numbers of ones share a tile, and the tiles are spread evenly."""
-        return tiles_in_strides(sorted_keys(self._ones), len(self.points))
+    def arrange(self, order: Any = None, far: Any = None) -> None:
+        """Put the points into an order: see `ImageFilter`.
+
+        By default rows with similar numbers of ones share a tile, and the tiles are spread evenly.
+        """
+        super().arrange(tiles_in_strides(sorted_keys(self._ones), len(self.points)) if order is None else order, far)
 
     def order_by_bound(self, bound: Array, first: int = 0) -> tuple[Array, Array]:
         """Return an order by the number of ones, then by the bound, without far points: see `FusedFilter`."""
