@@ -186,7 +186,7 @@ def connect_equal_rows(device: Device, points: np.ndarray, are_tied: bool) -> tu
     own = asarray(np.ones(m) if are_tied else (5.0 + first) / n)
     connected = connect_copies(copies, tree, own, device)
     assert connected is not None
-    return exact_kernels(device).take_rows(asarray(points), copies.first), *connected.columns.values()
+    return asarray(points)[copies.first], *connected.columns.values()
 
 
 def tree_of_matrix(device: Device, points: np.ndarray, min_samples: int = 1) -> tuple[Any, ...]:

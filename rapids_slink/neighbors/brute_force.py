@@ -245,7 +245,7 @@ class BruteForceSearch(ListSearch):
                 reached.at(chunk) if in_place else (reached.upper[chunk], kernels.empty_lists(ids.size, task.k))
             )
             if reached.minima is not None:
-                kernels.gather_min(bound, reached.minima, groups[0])
+                xp.minimum(bound, reached.minima[groups[0]], out=bound)
             if not again:
                 filter_.first_bounds(task, ids, bound, self._rows_at_once(ids.size, task.k))
             at_once = again or (self.device.is_gpu and ids.size * len(self.values) <= ONE_BAND)
@@ -260,7 +260,7 @@ class BruteForceSearch(ListSearch):
                 del candidates  # the next band's need the memory
                 if reached.minima is not None:
                     kernels.scatter_min(reached.minima, groups[0], top.weights)
-                    kernels.gather_min(bound, reached.minima, groups[0])
+                    xp.minimum(bound, reached.minima[groups[0]], out=bound)
             unproven = kernels.flatnonzero(top.overflowed)
             if in_place:
                 return unproven + chunk.start if chunk.start else unproven

@@ -8,8 +8,8 @@ import numpy as np
 
 from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.brute_force import BruteForceSearch
-from rapids_slink.neighbors.exact.cuda import drop_above_bound, list_entries
-from rapids_slink.neighbors.task import Search, SearchResult, SearchTask, inverse
+from rapids_slink.neighbors.exact.cuda import list_entries
+from rapids_slink.neighbors.task import Search, SearchResult, SearchTask, drop_above_bound, inverse
 from rapids_slink.runtime.cuda import (
     THREADS,
     WARP,

@@ -15,10 +15,10 @@ import numpy as np
 
 from rapids_slink.forced import forced
 from rapids_slink.metrics import Metric
+from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.filter import REST, SAMPLE, PrincipalAxes, Scaling, sample_stride
 from rapids_slink.neighbors.task import golden_stride
 from rapids_slink.report import Report
-from rapids_slink.runtime.cuda import constant, launch_blocks, value_option
 from rapids_slink.runtime.device import Array, Device, share_true, to_host
 
 
@@ -241,8 +241,8 @@ def connects(components: int, n: int, m: int, report: Report, share: float | Non
 
 # -------------------------------------------------------------------------------------------------------- the filter
 
-#: Queries, and points among which survivors are counted: each has up to `BLOCK_VALUES` values.
-QUERIES, POINTS = 128, 2**14
+#: Queries, and points among which survivors are counted.
+QUERIES, POINTS = 2**7, 2**11
 NEIGHBORS = 8  # each query has this number of neighbours, if there are as many points
 #: The numbers of axes that are tried, with the rest, in steps, and their largest share of the features.
 STEPS, MAX_AXES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64), 0.8
@@ -366,9 +366,7 @@ class _Sample:
 
 # ------------------------------------------------------------------------------------------------- a sample of points
 
-DIMENSION = "neighbors/dimension.cu"
-#: The numbers of balls and of the sample's points, and the threads of a block.
-BALLS, POINTS, THREADS = (constant(DIMENSION, name) for name in ("BALLS", "POINTS", "THREADS"))
+BALLS = 2**8  # among `POINTS` points
 
 
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")  # then no point seems near
@@ -385,23 +383,12 @@ def expansion(values: Array, device: Device, times: float = 2) -> tuple[float, f
     clusters of high dimension if each has many points in the sample. The sample is evenly spread, but its rows do not
     follow each other at a distance that a pattern could have, such as noise in each tenth row.
     """
-    n, d = values.shape
-    if device.is_gpu:
-        within, squares = device.xp.empty(BALLS, "int32"), device.xp.empty((2, BALLS))
-        launch_blocks(
-            DIMENSION, "count_within", (BALLS,), THREADS, values, n, d, golden_stride(n), times**2, within, squares,
-            options=(value_option(values.dtype),),
-        )  # fmt: skip
-        count, (nearest, total) = to_host(within).sum(), to_host(squares)
-    else:
-        from rapids_slink.neighbors.exact.cpu import distances_between
-
-        order = np.arange(POINTS + BALLS) * golden_stride(n) % n
-        points, centres = np.split(order.astype("int32"), [POINTS])
-        square = distances_between(values, centres, points)
-        square[centres[:, None] == points] = np.inf
-        nearest, total = square.min(axis=1), square.sum(axis=1, where=square < np.inf)
-        count = (square <= times**2 * nearest[:, None]).sum()
-    pairs = BALLS * POINTS
-    by_spread = np.sqrt(2 * pairs * np.median(nearest) / total.sum())
-    return float(count / pairs), float(np.nan_to_num(by_spread, nan=np.inf))
+    xp, n, pairs = device.xp, len(values), BALLS * POINTS
+    order = (xp.arange(POINTS + BALLS) * golden_stride(n) % n).astype("int32")
+    points, centres = order[:POINTS], order[POINTS:]
+    square = exact_kernels(device).distances_between(values, centres, points)
+    square[centres[:, None] == points] = np.inf
+    nearest, total = square.min(axis=1), float(xp.where(square < np.inf, square, 0).sum())
+    by_spread = np.sqrt(2 * pairs * np.median(to_host(nearest)) / np.float64(total))
+    share = share_true(square <= times**2 * nearest[:, None])
+    return share, float(np.nan_to_num(by_spread, nan=np.inf))

@@ -36,12 +36,11 @@ from rapids_slink.neighbors.exact.cpu import (
     NO_CORE,
     comes_before_last,
     components,
-    drop_above_bound,
     insert,
     reachability,
 )
 from rapids_slink.neighbors.exact.formulas import CHEBYSHEV, MANHATTAN, MINKOWSKI, is_half_integer, power
-from rapids_slink.neighbors.task import Search, SearchResult, SearchTask, inverse
+from rapids_slink.neighbors.task import Search, SearchResult, SearchTask, drop_above_bound, inverse
 from rapids_slink.ordering import stable_order
 from rapids_slink.runtime.compiling import njit
 from rapids_slink.runtime.device import CPU, Device

@@ -92,13 +92,6 @@ extern "C" __global__ void number_rows(
     if (threadIdx.x % WARP == __ffs(same) - 1) atomicAdd(count + number, (unsigned long long)__popc(same));
 }
 
-// Copies some rows.
-extern "C" __global__ void take_rows(
-    const VALUE* __restrict__ values, int d, const int* __restrict__ rows, long long m, VALUE* __restrict__ taken) {
-    long long i = thread_index();
-    if (i < m * d) taken[i] = values[(long long)rows[i / d] * d + i % d];
-}
-
 // Writes rows of zeros and ones as words, and their numbers of ones. A warp a row.
 extern "C" __global__ void put_words(
     const VALUE* __restrict__ values, long long n, int d, int width, word* __restrict__ words) {
@@ -174,21 +167,6 @@ extern "C" __global__ void put_norms(
         if (f < inner_product::summed(d)) square.add(row[f], row[f]);
     }
     row[d] = __dsqrt_rn(square.dot(row, row, d));
-}
-
-// Sets `outside` if the norm at the end of one of n rows is not above `least` and up to `largest`, or is no number.
-extern "C" __global__ void check_norms(
-    const double* __restrict__ rows, long long n, int d, double least, double largest, int* outside) {
-    long long i = thread_index();
-    if (i >= n) return;
-    double norm = rows[i * (d + 1) + d];
-    if (!(norm > least && norm <= largest)) *outside = 1;
-}
-
-// Writes rows without the norms at their ends, divided by them.
-extern "C" __global__ void divide_by_norms(const double* __restrict__ rows, long long n, int d, double* __restrict__ unit) {
-    long long i = thread_index();
-    if (i < n * d) unit[i] = __ddiv_rn(rows[i / d * (d + 1) + i % d], rows[i / d * (d + 1) + d]);
 }
 
 // Sets `outside` if a value is outside [0, the period of its column), which is infinite for those that do not repeat. Or, with

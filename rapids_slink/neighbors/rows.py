@@ -75,7 +75,7 @@ def metric_rows(
     if not metric.rows.have_norms:
         return values
     rows = kernels(device).with_norms(values, metric.rows is Rows.CENTRED)
-    _check_norms(rows, metric, name, device)
+    _check_norms(rows, metric, name)
     return rows
 
 
@@ -120,9 +120,15 @@ def bound_for_filter(metric: Metric, bound: float, *tables: Array) -> float:
     return bound if bound < span * span * d else np.inf
 
 
-def product_form(rows: Array, metric: Metric, device: Device) -> Array:
+def product_form(rows: Array, metric: Metric) -> Array:
     """Return rows whose Euclidean distance tells their surrogate distance: unit rows for cosine."""
-    return kernels(device).unit_rows(rows) if metric.formula.is_of_unit_rows else rows
+    return rows[:, :-1] / rows[:, -1:] if metric.formula.is_of_unit_rows else rows
+
+
+def norms_are_within(rows: Array, least: float, largest: float) -> bool:
+    """Return whether the norms at the ends of rows, (n, d + 1) float64, are numbers above `least`, up to `largest`."""
+    norm = rows[:, -1]
+    return all_true((norm > least) & (norm <= largest))  # NaN is neither
 
 
 def _on_sphere(values: Array, name: str, device: Device) -> Array:
@@ -230,10 +236,10 @@ def _require_finite_squares(values: Array, metric: Metric, name: str, device: De
         raise ValueError(f"row {row} of {name} is too long for metric={metric.name!r}: rescale it")
 
 
-def _check_norms(rows: Array, metric: Metric, name: str, device: Device) -> None:
+def _check_norms(rows: Array, metric: Metric, name: str) -> None:
     """Raise ValueError unless every norm is a number above zero whose products with others are finite."""
     limit, norm = OVERFLOW**0.5 / 2, rows[:, -1]
-    if kernels(device).norms_are_within(rows, 0.0, limit):
+    if norms_are_within(rows, 0.0, limit):
         return
     row = int((~((norm > 0) & (norm <= limit))).argmax())
     if float(norm[row]) != 0:

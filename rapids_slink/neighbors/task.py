@@ -21,7 +21,7 @@ weight than the bound, however.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from math import ceil, gcd
+from math import ceil, gcd, inf
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from rapids_slink.forced import forced
@@ -183,6 +183,16 @@ class Search:
         return None
 
 
+def drop_above_bound(ids: Array, weights: Array, upper: Array) -> None:
+    """Empty the entries above the bounds that a task of minima per exclusion id has reached.
+
+    A row may have listed a point before another row of its id lowered the bound. From then on points above the bound
+    were skipped, so the listed one need not be the row's nearest.
+    """
+    above = weights > upper[:, None]
+    ids[above], weights[above] = -1, inf
+
+
 class ListSearch(Search):
     """A search that tests the points for each row and weighs those that pass, or all points for unproven rows."""
 
@@ -196,7 +206,7 @@ class ListSearch(Search):
         self.report.count(stage, rows_certified=proven, rows_redone=redone, rows_scanned_exactly=scanned)
         ids, weights, upper = reached.top.ids, reached.top.weights, reached.upper
         if task.only_minima:
-            on_device.drop_above_bound(ids, weights, upper)
+            drop_above_bound(ids, weights, upper)
         return SearchResult(ids, weights, upper)
 
     def settle(self, task: SearchTask, reached: SearchState) -> tuple[int, int, int]:
@@ -244,10 +254,10 @@ def by_mutual_reachability(lists: NeighborLists, core: Array, min_samples: int, 
     `lists` have surrogate distances, and their arrays are overwritten and used for the result. If `core` is None, a
     row's core distance is the weight of number `min_samples` in its list, or the last if the list is shorter.
     """
-    *last, own = kernels(device).read_lists(lists.ids, lists.weights, min(min_samples, lists.ids.shape[1]) - 1)
-    core = own if core is None else core
+    last = lists.ids[:, -1].copy(), lists.weights[:, -1].copy()
+    core = lists.weights[:, min(min_samples, lists.ids.shape[1]) - 1].copy() if core is None else core
     kernels(device).sort_by_reachability(lists.ids, lists.weights, core)
-    return NeighborLists(lists.ids, lists.weights, core, tuple(last))
+    return NeighborLists(lists.ids, lists.weights, core, last)
 
 
 def core_positions(ids: Array, weights: Array, min_samples: int, xp: Any) -> Any:
@@ -274,6 +284,11 @@ def golden_stride(n: int) -> int:
     while gcd(step, n) != 1:
         step += 1
     return step
+
+
+def low_discrepancy_order(n: int, xp: Any) -> Array:
+    """Return a permutation of n points, int32, of which every leading part is spread evenly over all of them."""
+    return (xp.arange(n, dtype="int64") * golden_stride(n) % n).astype("int32")
 
 
 def inverse(order: Array, xp: Any) -> Array:

@@ -51,7 +51,7 @@ import numpy as np
 
 from rapids_slink.dendrogram.cutting import FEW_LEAVES
 from rapids_slink.forced import forced
-from rapids_slink.metrics import PRECOMPUTED, Metric, Rows
+from rapids_slink.metrics import EUCLIDEAN, PRECOMPUTED, Metric, Rows
 from rapids_slink.neighbors import estimate_search
 from rapids_slink.neighbors.choose import few_points, is_searched_by_tree, may_have_tiles, takes_all_distances
 from rapids_slink.neighbors.exact import kernels as exact_kernels
@@ -299,7 +299,7 @@ def prepare_repeats(inputs: TreeInput) -> Prepared | None:
     few = replace(problem, n=repeats.first.size)
     if device.is_gpu:
         compile_ahead([*_sources_of_copies(problem.metric, rows), *_sources(few)])
-    distinct = TreeInput(few, exact_kernels(device).take_rows(rows, repeats.first), report)
+    distinct = TreeInput(few, rows[repeats.first], report)
     by_cores = problem.by_reachability and distinct.problem.n > 1
     if by_cores:
         way_of_distinct, report["way"] = lists.prepare(distinct), LISTS.name
@@ -466,7 +466,7 @@ class SharedLists:
                 repeats = find_repeats(rows, problem.device) if REPEATS in ways else None
             if repeats is not None and repeats.first.size == 1:
                 repeats = None
-            distinct = rows if repeats is None else exact_kernels(problem.device).take_rows(rows, repeats.first)
+            distinct = rows if repeats is None else rows[repeats.first]
             longest = replace(settings, min_samples=self.min_samples)
             inputs = TreeInput(replace(problem, settings=longest, n=len(distinct)), distinct, report)
             self.shared = inputs, repeats, lists.lists_of(inputs, by_distance=True)
@@ -641,7 +641,8 @@ def _sources_of_fused_lists(problem: Problem, value: str, formula: tuple[str, ..
     d, k = problem.n_features, lists.length_by_search(problem)
     keys = max(4, power_of_two(-(-survivor_capacity(k, d) // WARP)))
     fp16, int8 = -(-d // 16), -(-d // MIXED)
-    yield from (("neighbors/dimension.cu", value), ("neighbors/filter/quantize.cu", value))
+    yield "neighbors/exact/all_distances.cu", value, *EUCLIDEAN.cuda_options
+    yield "neighbors/filter/quantize.cu", value
     yield from (source_of(TRIED_STEPS), ("neighbors/exact/rerank.cu", *formula))
     yield from (source_of(fp16, symmetric=True), ("neighbors/filter/fused/tighten.cu",), *SOURCES_OF_LISTS)
     yield "neighbors/filter/filter.cu", f"-DKEYS_PER_LANE={max(1, power_of_two(2 * k) // WARP)}"

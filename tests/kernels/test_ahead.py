@@ -20,7 +20,8 @@ FUSED = "neighbors/filter/fused/"
 BODY = "-DRESIDENT_ATOMS={} -DLAST_STEPS=4 -DSYMMETRIC={} -DBETWEEN_COMPONENTS=0 -DLOCAL=0 -DCOUNT=0 -DINT8=0 -DBITS=0"
 #: What a fit of 100,000 rows of noise of 64 features launched on an H100.
 LAUNCHED = (
-    "points/points.cu -DVALUE=float", "neighbors/rows.cu -DVALUE=float", "neighbors/dimension.cu -DVALUE=float",
+    "points/points.cu -DVALUE=float", "neighbors/rows.cu -DVALUE=float",
+    "neighbors/exact/all_distances.cu -DVALUE=float -DFORMULA=squared_euclidean",
     "neighbors/filter/quantize.cu -DVALUE=float", f"{FUSED}wgmma.cu -arch=sm_90a -DSTAGES=4 {BODY.format(0, 0)}",
     "neighbors/exact/lists.cu", "neighbors/filter/filter.cu -DKEYS_PER_LANE=1", f"{FUSED}tighten.cu",
     f"{FUSED}wgmma.cu -arch=sm_90a -DSTAGES=8 {BODY.format(1, 1)}",

@@ -163,7 +163,6 @@ OPTIONS = {
         [
             "dendrogram/catalogue.cu",
             "neighbors/filter/quantize.cu",
-            "neighbors/dimension.cu",
             "neighbors/small_batch/nearest.cu",
             "neighbors/tiles/encode.cu",
         ],

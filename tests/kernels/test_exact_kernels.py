@@ -5,11 +5,17 @@ import pytest
 from hard_cases import combinations, full
 from oracles import least, squared_distances
 
-from rapids_slink.metrics import get_metric
+from rapids_slink.metrics import METRICS, get_metric
 from rapids_slink.neighbors.exact import ExactPoints, TopLists, cpu
 from rapids_slink.neighbors.exact import kernels as exact_kernels
-from rapids_slink.neighbors.rows import metric_rows
-from rapids_slink.neighbors.task import SearchState
+from rapids_slink.neighbors.rows import metric_rows, norms_are_within, product_form
+from rapids_slink.neighbors.task import (
+    NeighborLists,
+    SearchState,
+    by_mutual_reachability,
+    drop_above_bound,
+    low_discrepancy_order,
+)
 from rapids_slink.runtime.device import CPU, to_host
 from rapids_slink.spanning_tree import kernels as tree_kernels
 
@@ -160,8 +166,7 @@ def test_kernels_of_no_rows(engine, kernels):
     lowered = engine.asarray(np.array([3.0, 4.0]))
     kernels.scatter_min(lowered, none, xp.empty((0, 3)))
     assert to_host(lowered).tolist() == [3.0, 4.0]
-    kernels.gather_min(xp.empty(0), lowered, none)
-    kernels.drop_above_bound(xp.empty((0, 3), "int32"), xp.empty((0, 3)), xp.empty(0))
+    drop_above_bound(xp.empty((0, 3), "int32"), xp.empty((0, 3)), xp.empty(0))
 
 
 @pytest.mark.parametrize("n", [0, 1, 31, 5000])
@@ -184,16 +189,13 @@ def test_scatter_min(m, engine, kernels):
     lowered = engine.asarray(before.copy())
     kernels.scatter_min(lowered, engine.asarray(group), engine.asarray(weights))
     np.testing.assert_array_equal(to_host(lowered), expected)
-    bound = engine.asarray(weights[:, 1].copy())
-    kernels.gather_min(bound, lowered, engine.asarray(group))
-    np.testing.assert_array_equal(to_host(bound), np.minimum(weights[:, 1], expected[group]))
 
 
-def test_drop_above_bound(engine, kernels):
+def test_drop_above_bound(engine):
     ids, upper = np.arange(12, dtype=np.int32).reshape(4, 3), np.array([1.0, 2.0, np.inf, -1.0])
     weights = np.array([[1.0, np.nextafter(1, 2), 5], [0, 2, np.inf], [3, 4, np.inf], [0, 1, 2]])
     lists = engine.asarray(ids.copy()), engine.asarray(weights.copy())
-    kernels.drop_above_bound(*lists, engine.asarray(upper))
+    drop_above_bound(*lists, engine.asarray(upper))
     kept = weights <= upper[:, None]
     np.testing.assert_array_equal(to_host(lists[0]), np.where(kept, ids, -1))
     np.testing.assert_array_equal(to_host(lists[1]), np.where(kept, weights, np.inf))
@@ -210,8 +212,8 @@ def test_pair_distances(d, dtype, engine, kernels):
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 100, 4096, 10_000])
-def test_low_discrepancy_order_is_a_permutation_spread_evenly(n, kernels):
-    order = to_host(kernels.low_discrepancy_order(n))
+def test_low_discrepancy_order_is_a_permutation_spread_evenly(n, engine):
+    order = to_host(low_discrepancy_order(n, engine.xp))
     assert order.dtype == np.int32
     assert sorted(order) == list(range(n))
     if n >= 1000:
@@ -232,22 +234,23 @@ def test_sort_by_reachability(n, k, engine, kernels):
     np.testing.assert_array_equal(to_host(found[1]), np.take_along_axis(expected, order, axis=1))
 
 
-def test_what_lists_by_reachability_begin_with(engine, kernels):
+def test_what_lists_by_reachability_begin_with(engine):
     """Last entries and core distances."""
     ids, weights = np.int32([[1, 2, 3], [0, 2, 3]]), np.array([[1.0, 2, 5], [1, 3, np.inf]])
-    found = kernels.read_lists(engine.asarray(ids), engine.asarray(weights), 1)
-    assert [to_host(part).tolist() for part in found] == [[3, 3], [5, np.inf], [2, 3]]
+    found = by_mutual_reachability(NeighborLists(*map(engine.asarray, (ids, weights))), None, 2, engine)
+    assert [to_host(part).tolist() for part in found.unlisted_lower_bound] == [[3, 3], [5, np.inf]]
+    assert to_host(found.core).tolist() == [2, 3]
 
 
 @pytest.mark.parametrize("n", [0, 1, 100])
-def test_norms_and_unit_rows(n, engine, kernels):
+def test_norms_and_unit_rows(n, engine):
     rows = np.random.default_rng(0).uniform(1, 2, (n, 4))
     on_device = engine.asarray(rows)
-    assert kernels.norms_are_within(on_device, 1.0, 2.0)
-    np.testing.assert_array_equal(to_host(kernels.unit_rows(on_device)), rows[:, :3] / rows[:, 3:])
+    assert norms_are_within(on_device, 1.0, 2.0)
+    np.testing.assert_array_equal(to_host(product_form(on_device, METRICS["cosine"])), rows[:, :3] / rows[:, 3:])
     for norm in (0.5, 1.0, 2.5, np.nan, -np.nan) if n else ():
         rows[-1, 3] = norm
-        assert not kernels.norms_are_within(engine.asarray(rows), 1.0, 2.0)
+        assert not norms_are_within(engine.asarray(rows), 1.0, 2.0)
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int64"])

@@ -557,7 +557,7 @@ FILTERED = [
 def filters(metric, rows, engine):
     """All filters that the device has for some rows, from the coarsest on."""
     filter_, _ = choose_filter(ExactPoints(*[engine.asarray(rows)] * 2, metric), engine)
-    filter_.arrange(exact_kernels(engine).low_discrepancy_order(len(rows)))
+    filter_.arrange()
     while filter_ is not None:
         yield filter_
         filter_ = filter_.finer()

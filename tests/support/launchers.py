@@ -303,7 +303,6 @@ def finite_points():
 def lists_kernels():
     xp, n = cuda().xp, 300
     exact_cuda.scatter_min(xp.zeros(n), ids(n), points(n, 5, "float64"))
-    exact_cuda.gather_min(xp.zeros(n), xp.zeros(n), ids(n))
 
 
 def boxes_and_cores():

@@ -47,7 +47,13 @@ from rapids_slink.neighbors.exact.formulas import (
     weigh_squared,
     weigh_values,
 )
-from rapids_slink.neighbors.task import equal_slices, golden_stride, rounds_of_blocks, row_blocks
+from rapids_slink.neighbors.task import (
+    equal_slices,
+    golden_stride,
+    low_discrepancy_order,
+    rounds_of_blocks,
+    row_blocks,
+)
 from rapids_slink.ordering import stable_order
 from rapids_slink.runtime.compiling import njit, read_only
 from rapids_slink.runtime.device import CPU, Array
@@ -70,11 +76,6 @@ def new_candidates(rows: int, k: int, capacity: int | None = None) -> Candidates
 def empty_lists(rows: int, k: int) -> TopLists:
     """Return empty lists, (rows, k): their ids are -1 and their weights infinite."""
     return TopLists(np.full((rows, k), -1, np.int32), np.full((rows, k), np.inf), np.zeros(rows, bool))
-
-
-def low_discrepancy_order(n: int) -> np.ndarray:
-    """Return a permutation of n points, int32, of which every leading part is spread evenly over all of them."""
-    return (np.arange(n, dtype=np.int64) * golden_stride(n) % n).astype(np.int32)
 
 
 def rerank(
@@ -152,7 +153,8 @@ def scan_each_pair(
     Blocks of points meet in rounds. In a round a block has one partner, so one thread writes a list.
     """
     n, points = len(points), read_only(points)
-    order = np.concatenate((low_discrepancy_order(split), split + low_discrepancy_order(n - split)), dtype=np.int32)
+    parts = low_discrepancy_order(split, np), split + low_discrepancy_order(n - split, np)
+    order = np.concatenate(parts, dtype=np.int32)
     _, rounds = rounds_of_blocks(n, split, max(1, min(2 * workers(CPU), n // POINTS)))
 
     def scan_two(blocks: tuple[slice, slice]) -> None:
@@ -161,11 +163,6 @@ def scan_each_pair(
 
     for pairs in with_progress(rounds, len(rounds), progress):
         for_each_chunk(CPU, scan_two, pairs)
-
-
-def read_lists(ids: Array, weights: Array, at: int) -> tuple[Array, Array, Array]:
-    """Return the last ids and weights of lists, and the weights of their entries `at`, (n,) arrays."""
-    return ids[:, -1].copy(), weights[:, -1].copy(), weights[:, at].copy()
 
 
 def sort_by_reachability(ids: Array, weights: Array, core: Array) -> None:
@@ -217,22 +214,6 @@ def scatter_min(least: Array, group: Array, weights: Array) -> None:
     np.minimum.at(least, group, weights[:, 0])
 
 
-def gather_min(bound: Array, least: Array, group: Array) -> None:
-    """Lower each row's bound to the least weight of its exclusion id: bound[i] = min(bound[i], least[group[i]])."""
-    np.minimum(bound, least[group], out=bound)
-
-
-def drop_above_bound(ids: Array, weights: Array, upper: Array) -> None:
-    """Empty the entries above the bounds that a task of minima per exclusion id has reached.
-
-    A row may have listed a point before another row of its id lowered the bound. From then on points above the bound
-    were skipped, so the listed one need not be the row's nearest.
-    """
-    above = weights > upper[:, None]
-    np.copyto(ids, -1, where=above)
-    np.copyto(weights, np.inf, where=above)
-
-
 def pair_distances(values: Array, src: Array, dst: Array, metric: Metric = EUCLIDEAN) -> np.ndarray:
     """Return the surrogate distances of pairs of rows, float64."""
     out = np.empty(src.size)
@@ -275,17 +256,6 @@ def with_norms(values: np.ndarray, centre: bool) -> np.ndarray:
         rows[:, :d] -= rows[:, :d].mean(axis=1, keepdims=True)
     _put_norms(rows)
     return rows
-
-
-def norms_are_within(rows: np.ndarray, least: float, largest: float) -> bool:
-    """Return whether the norms at the ends of rows, (n, d + 1) float64, are numbers above `least`, up to `largest`."""
-    norm = rows[:, -1]
-    return not norm.size or bool(norm.min() > least and norm.max() <= largest)  # NaN is neither
-
-
-def unit_rows(rows: np.ndarray) -> np.ndarray:
-    """Return the rows divided by the norms that follow them, without the norms: (n, d)."""
-    return rows[:, :-1] / rows[:, -1:]
 
 
 def wrapped(values: np.ndarray, periods: np.ndarray) -> np.ndarray:
@@ -346,11 +316,6 @@ def equal_rows(values: np.ndarray, max_distinct: int) -> tuple[np.ndarray, np.nd
     factors = np.random.default_rng(0).integers(2**63, 2**64, values.shape[1], np.uint64) | np.uint64(1)
     m = _number_rows(values, in_bits, has_signs, factors, 64 - bits, max_distinct, table, first, number, count)
     return None if m < 0 else (first[:m].copy(), number, count[:m].copy())
-
-
-def take_rows(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Return some rows, side by side."""
-    return values[rows]
 
 
 @njit(nogil=True, cache=True)

@@ -8,7 +8,6 @@ import numpy as np
 
 from rapids_slink.metrics import EUCLIDEAN, Metric, word_count
 from rapids_slink.neighbors.exact import Candidates, ExactPoints, Groups, TopLists, candidate_capacity
-from rapids_slink.neighbors.task import golden_stride
 from rapids_slink.runtime.cuda import (
     THREADS,
     WARP,
@@ -49,13 +48,6 @@ def empty_lists(rows: int, k: int) -> TopLists:
     top = TopLists(cp.empty((rows, k), cp.int32), cp.empty((rows, k)), cp.empty(rows, bool))
     launch(LISTS, "clear_lists", rows * k, rows, k, top.ids, top.weights, top.overflowed)
     return top
-
-
-def low_discrepancy_order(n: int) -> Array:
-    """Return a permutation of n points, int32, of which every leading part is spread evenly over all of them."""
-    order = cp.empty(n, cp.int32)
-    launch(LISTS, "stride_points", n, n, golden_stride(n), order)
-    return order
 
 
 def rerank(
@@ -138,14 +130,6 @@ def _launch_rerank(
     )  # fmt: skip
 
 
-def read_lists(ids: Array, weights: Array, at: int) -> tuple[Array, Array, Array]:
-    """Return the last ids and weights of lists, and the weights of their entries `at`; see `exact.cpu.read_lists`."""
-    n, k = ids.shape
-    last, (last_weight, weight) = cp.empty(n, cp.int32), cp.empty((2, n))
-    launch(REACHABILITY, "read_lists", n, n, k, at, ids, weights, last, last_weight, weight)
-    return last, last_weight, weight
-
-
 def sort_by_reachability(ids: Array, weights: Array, core: Array) -> None:
     """Raise lists' surrogate distances to mutual reachability, and sort them: see `exact.cpu.sort_by_reachability`."""
     n, k = ids.shape
@@ -180,17 +164,6 @@ def scatter_min(least: Array, group: Array, weights: Array) -> None:
     launch(LISTS, "scatter_min", m, m, group, weights, k, least)
 
 
-def gather_min(bound: Array, least: Array, group: Array) -> None:
-    """Lower each row's bound to its exclusion id's least weight; see `exact.cpu.gather_min`."""
-    launch(LISTS, "gather_min", bound.size, bound.size, group, least, bound)
-
-
-def drop_above_bound(ids: Array, weights: Array, upper: Array) -> None:
-    """Empty the entries above the bound that a task of minima alone reached; see `exact.cpu.drop_above_bound`."""
-    m, k = ids.shape
-    launch(LISTS, "drop_above_bound", m * k, m, k, upper, ids, weights)
-
-
 def pair_distances(values: Array, src: Array, dst: Array, metric: Metric = EUCLIDEAN) -> Array:
     """Return the surrogate distances of pairs of rows, float64."""
     out, m, d = cp.empty(src.size), src.size, values.shape[1]
@@ -208,22 +181,6 @@ def with_norms(values: Array, centre: bool) -> Array:
     rows = cp.empty((n, d + 1))
     launch(ROWS, "put_norms", n, values, n, d, centre, rows, options=(value_option(values.dtype),))
     return rows
-
-
-def norms_are_within(rows: Array, least: float, largest: float) -> bool:
-    """Return whether the norms at the ends of rows are within limits: see `exact.cpu.norms_are_within`."""
-    n, d = len(rows), rows.shape[1] - 1
-    outside, options = cp.zeros(1, cp.int32), (value_option(rows.dtype),)
-    launch(ROWS, "check_norms", n, rows, n, d, least, largest, outside, options=options)
-    return not int(outside[0])
-
-
-def unit_rows(rows: Array) -> Array:
-    """Return the rows divided by the norms that follow them, without the norms: (n, d); see `exact.cpu.unit_rows`."""
-    n, d = len(rows), rows.shape[1] - 1
-    unit, options = cp.empty((n, d)), (value_option(rows.dtype),)
-    launch(ROWS, "divide_by_norms", n * d, rows, n, d, unit, options=options)
-    return unit
 
 
 def wrapped(values: Array, periods: np.ndarray) -> Array:
@@ -271,17 +228,14 @@ def equal_rows(values: Array, max_distinct: int) -> tuple[Array, Array, Array] |
     return first, slot, count  # the kernel has put the number of each row in place of its slot
 
 
-def take_rows(values: Array, rows: Array) -> Array:
-    """Return some rows, int32, side by side."""
-    m, d = rows.size, values.shape[1]
-    out = cp.empty((m, d), values.dtype)
-    launch(ROWS, "take_rows", m * d, values, d, rows, m, out, options=(value_option(values.dtype),))
-    return out
-
-
 def all_distances(values: Array, metric: Metric) -> Array:
     """Return the surrogate distances of all pairs of rows, (n, n) float64."""
     return _distances_between(values, values, metric)
+
+
+def distances_between(values: Array, rows: Array, points: Array) -> Array:
+    """Return the squared Euclidean distances of some rows from each of some others; see `exact.cpu`."""
+    return _distances_between(values, values[points], EUCLIDEAN, rows)
 
 
 def _distances_between(queries: Array, points: Array, metric: Metric, rows: Array = None) -> Array:

@@ -2,12 +2,6 @@
 #include "runtime/include/atomics.cuh"
 #include "runtime/include/threads.cuh"
 
-// Position i of `order` gets i times `stride`, modulo n: a low-discrepancy order.
-extern "C" __global__ void stride_points(long long n, long long stride, int* __restrict__ order) {
-    long long i = thread_index();
-    if (i < n) order[i] = i * stride % n;
-}
-
 // Makes n lists of k entries empty.
 extern "C" __global__ void clear_lists(
     long long n, int k, int* __restrict__ ids, double* __restrict__ weights, bool* __restrict__ overflowed) {
@@ -43,18 +37,4 @@ extern "C" __global__ void scatter_min(
     long long n, const int* __restrict__ group, const double* __restrict__ weights, int k, double* least) {
     long long i = thread_index();
     if (i < n && weights[i * k] < least[group[i]]) atomic_min(least + group[i], weights[i * k]);
-}
-
-// Lowers bound[i] to least[group[i]].
-extern "C" __global__ void gather_min(
-    long long n, const int* __restrict__ group, const double* __restrict__ least, double* bound) {
-    long long i = thread_index();
-    if (i < n) bound[i] = fmin(bound[i], least[group[i]]);
-}
-
-// Empties the entries of n lists of k that are above their row's bound.
-extern "C" __global__ void drop_above_bound(
-    long long n, int k, const double* __restrict__ upper, int* __restrict__ ids, double* __restrict__ weights) {
-    long long i = thread_index();
-    if (i < n * k && weights[i] > upper[i / k]) ids[i] = -1, weights[i] = 1.0 / 0.0;
 }

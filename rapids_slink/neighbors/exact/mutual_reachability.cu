@@ -3,14 +3,6 @@
 #include "ordering.cuh"
 #include "runtime/include/threads.cuh"
 
-// Writes the last entry of each of n lists of k, and the weight of its entry `at`.
-extern "C" __global__ void read_lists(
-    long long n, int k, int at, const int* __restrict__ ids, const double* __restrict__ weights, int* __restrict__ last,
-    double* __restrict__ last_weight, double* __restrict__ weight) {
-    long long v = thread_index();
-    if (v < n) last[v] = ids[v * k + k - 1], last_weight[v] = weights[v * k + k - 1], weight[v] = weights[v * k + at];
-}
-
 // Raises each list's surrogate distances to mutual reachability and sorts it again, in place: one thread a list, by Shell's
 // method, in which every gap-th entry is sorted by insertion.
 extern "C" __global__ void sort_by_reachability(

@@ -62,8 +62,8 @@ from rapids_slink.forced import forced
 from rapids_slink.metrics import EPSILON, EUCLIDEAN, Metric
 from rapids_slink.neighbors.exact import Candidates, ExactPoints, Groups, same_candidates
 from rapids_slink.neighbors.exact import kernels as exact_kernels
-from rapids_slink.neighbors.rows import product_form
-from rapids_slink.neighbors.task import BLOCK_VALUES, SearchTask, equal_slices, inverse
+from rapids_slink.neighbors.rows import norms_are_within, product_form
+from rapids_slink.neighbors.task import BLOCK_VALUES, SearchTask, equal_slices, inverse, low_discrepancy_order
 from rapids_slink.runtime.device import Array, Device, half, share_true, to_host
 
 #: The kernels of a device, in `cpu` or `cuda`.
@@ -353,8 +353,8 @@ def choose_filter(
         return None, exact
     if not all(serves_products(rows, metric, device) for rows in (exact.points, exact.queries)):
         return None, exact
-    points = product_form(exact.points, metric, device)
-    queries = points if exact.queries is exact.points else product_form(exact.queries, metric, device)
+    points = product_form(exact.points, metric)
+    queries = points if exact.queries is exact.points else product_form(exact.queries, metric)
     scaling = scaling_of(*([points] if queries is points else [points, queries]), device=device)
     within = float(metric.true_distance_bound(np.float64(max_weight), np, *metric.rounding_terms(points.shape[1])))
     return device_kernels.filter_of_products(points, queries, exact, scaling, within, listed)
@@ -365,7 +365,7 @@ def serves_products(rows: Array, metric: Metric, device: Device) -> bool:
     d = rows.shape[1]
     if d > MAX_FEATURES or (device.is_gpu and not kernels(device).serves(d)):
         return False
-    return not metric.formula.is_of_unit_rows or exact_kernels(device).norms_are_within(rows, SHORTEST_ROW, inf)
+    return not metric.formula.is_of_unit_rows or norms_are_within(rows, SHORTEST_ROW, inf)
 
 
 def scaling_of(*point_sets: Any, device: Device) -> Scaling:
@@ -430,7 +430,7 @@ class TileFilter:
         are found through its inverse.
         """
         xp = self.device.xp
-        self.order = order = self.exact_kernels.low_discrepancy_order(len(self.points)) if order is None else order
+        self.order = order = low_discrepancy_order(len(self.points), xp) if order is None else order
         self.quantized_points = self.quantized_queries = None  # released before the next are made
         self.quantized_points = self.quantized_queries = self.quantize(self.points, order)
         self.position = inverse(order, xp)
@@ -445,7 +445,7 @@ class TileFilter:
         filters sort.
         """
         xp = self.device.xp
-        first, second = (self.exact_kernels.low_discrepancy_order(size) for size in (split, bound.size - split))
+        first, second = (low_discrepancy_order(size, xp) for size in (split, bound.size - split))
         self.arrange(xp.concatenate((first, second + xp.int32(split))))
         return True
 

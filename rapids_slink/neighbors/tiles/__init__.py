@@ -190,7 +190,7 @@ class TileSearch(ListSearch):
         rows = values if queries is None else xp.concatenate((values, queries))
         #: all rows in one array, the points first, and as products read them; the first row that is a query
         self.rows, self.first_query = replace(self.exact, queries=rows, points=rows), n if queries is not None else 0
-        points = self.points = product_form(rows, metric, device)
+        points = self.points = product_form(rows, metric)
         self.n_features, self.free_bytes = points.shape[1], free_bytes() - self._peak(values, device, metric, queries)
         self.kernels, self.exact_kernels = kernels(device), exact_kernels(device)
         self.axes = Axes.of(points, device)
@@ -484,7 +484,7 @@ class TileSearch(ListSearch):
             self.kernels.rerank(self.rows, ids, candidates, groups, bound, lists, core)
         if minima is not None:  # a minimum bounds many rows at once; empty slots' lists have no finite weight
             self.exact_kernels.scatter_min(minima, rows.groups, lists.weights)
-            self.exact_kernels.gather_min(rows.bound, minima, rows.groups)
+            self.device.xp.minimum(rows.bound, minima[rows.groups], out=rows.bound)
 
     def _groups_of(self, task: SearchTask, rows: Rows) -> tuple[Array, CommonGroups]:
         """Return each slot's exclusion id, and the ids that blocks of rows and tiles of points share."""

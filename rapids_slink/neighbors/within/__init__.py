@@ -188,11 +188,11 @@ class CopyCounts(PairSearch):
     """A count of the pairs of all rows, made from the pairs of the few distinct rows."""
 
     def __init__(self, copies: Copies, rows: Array, limit: float, metric: Metric, device: Device) -> None:
-        exact, first = kernels(device), copies.first
+        first = copies.first
         self.device, self.count_of = device, copies.count.astype("float64")
-        self.own = exact.pair_distances(rows, first, first, metric)
+        self.own = kernels(device).pair_distances(rows, first, first, metric)
         few = first.size > 1
-        self.search = prepare_pairs(exact.take_rows(rows, first), None, limit, metric, device) if few else None
+        self.search = prepare_pairs(rows[first], None, limit, metric, device) if few else None
 
     @classmethod
     def of(cls, rows: Array, limit: float, metric: Metric, device: Device) -> Self | None:

@@ -47,7 +47,13 @@ from rapids_slink.neighbors.filter.fused import (
     square_bound,
     work_items,
 )
-from rapids_slink.neighbors.task import SearchTask, equal_slices, geometric_slices, golden_stride
+from rapids_slink.neighbors.task import (
+    SearchTask,
+    equal_slices,
+    geometric_slices,
+    golden_stride,
+    low_discrepancy_order,
+)
 from rapids_slink.runtime.cuda import (
     WARP,
     c_struct,
@@ -142,7 +148,7 @@ class ImageFilter(TileFilter):
 
     def arrange(self, order: Any = None, far: Any = None) -> None:
         """Put the points into this order, except some far ones; their image is made when it is first needed."""
-        self.order = self.exact_kernels.low_discrepancy_order(len(self.points)) if order is None else order
+        self.order = low_discrepancy_order(len(self.points), cp) if order is None else order
         self.far = far
         self.points_image = None
 
