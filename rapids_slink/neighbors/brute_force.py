@@ -119,7 +119,8 @@ class BruteForceSearch(ListSearch):
         self.kernels = exact_kernels(self.device)
         self.free_bytes = free_bytes()  # read here, since the threads that work on chunks belong to no run
         exact = ExactPoints(self.values if self.queries is None else self.queries, self.values, self.metric)
-        self.filter, self.exact = choose_filter(exact, self.device, self.max_weight, self.listed)
+        self.filter = choose_filter(exact, self.device, self.max_weight, self.listed)
+        self.exact = exact if self.filter is None else self.filter.exact
         self.in_tiles: TileSearch | None = None  # the tiles that replace the filter after it has failed
         self.name = "none"
         if self.filter is not None:

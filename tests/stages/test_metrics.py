@@ -556,7 +556,7 @@ FILTERED = [
 
 def filters(metric, rows, engine):
     """All filters that the device has for some rows, from the coarsest on."""
-    filter_, _ = choose_filter(ExactPoints(*[engine.asarray(rows)] * 2, metric), engine)
+    filter_ = choose_filter(ExactPoints(*[engine.asarray(rows)] * 2, metric), engine)
     filter_.arrange()
     while filter_ is not None:
         yield filter_

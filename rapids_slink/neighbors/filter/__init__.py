@@ -335,10 +335,8 @@ def sample_stride(n: int, d: int, rows: int) -> int:
     return max(1, n // min(rows, max(1, BLOCK_VALUES // d)))
 
 
-def choose_filter(
-    exact: ExactPoints, device: Device, max_weight: float = inf, listed: int = 0
-) -> tuple[TileFilter | None, ExactPoints]:
-    """Return the filter for some points and queries, or None, and these in the type that is re-ranked fastest.
+def choose_filter(exact: ExactPoints, device: Device, max_weight: float = inf, listed: int = 0) -> TileFilter | None:
+    """Return the filter for some points and queries, or None; its `exact` are these in the type re-ranked fastest.
 
     It is None if a filter could prove nothing for these values, if the metric or the GPU has none, or if computing the
     distances takes as little time: on a CPU, for bits and codes. The caller wants no surrogate distance above
@@ -346,18 +344,19 @@ def choose_filter(
     """
     metric, device_kernels = exact.metric, kernels(device)
     if forced().filter == "none":
-        return None, exact
+        return None
     if exact.points.dtype == "uint64" or metric.filter == "direct":
-        return device_kernels.filter_of_sums(exact), exact
+        return device_kernels.filter_of_sums(exact) if device.is_gpu else None
     if metric.filter in ("bits", "codes", "none"):
-        return None, exact
+        return None
     if not all(serves_products(rows, metric, device) for rows in (exact.points, exact.queries)):
-        return None, exact
+        return None
     points = product_form(exact.points, metric)
     queries = points if exact.queries is exact.points else product_form(exact.queries, metric)
     scaling = scaling_of(*([points] if queries is points else [points, queries]), device=device)
     within = float(metric.true_distance_bound(np.float64(max_weight), np, *metric.rounding_terms(points.shape[1])))
-    return device_kernels.filter_of_products(points, queries, exact, scaling, within, listed)
+    chosen: TileFilter = device_kernels.filter_of_products(points, queries, exact, scaling, within, listed)
+    return chosen
 
 
 def serves_products(rows: Array, metric: Metric, device: Device) -> bool:

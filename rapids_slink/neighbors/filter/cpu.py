@@ -46,20 +46,13 @@ BUCKETS = 32  # of a sample of points, for first bounds: at least this many
 
 def filter_of_products(
     points: Array, queries: Array, exact: ExactPoints, scaling: Scaling, within: float, _listed: int
-) -> tuple[TileFilter, ExactPoints]:
-    """Return the filter of points and queries in product form, and `exact` itself, which is re-ranked fastest as it is.
-
-    `within` is the largest distance that is wanted.
-    """
+) -> TileFilter:
+    """Return the filter of points and queries in product form; `within` is the largest distance that is wanted."""
     with one_blas_thread():
         projection = worthwhile_projection(points, len(queries), scaling, COSTS["cpu"], CPU, within)
     if projection is None:
-        return BlasFilter(points, queries, exact, CPU, scaling), exact
-    return ProjectedFilter(points, queries, exact, CPU, scaling, projection), exact
-
-
-def filter_of_sums(exact: ExactPoints) -> None:
-    """Return None: a CPU has no filter for bits, nor for metrics without a product form."""
+        return BlasFilter(points, queries, exact, CPU, scaling)
+    return ProjectedFilter(points, queries, exact, CPU, scaling, projection)
 
 
 class BlasFilter(ProductFilter):

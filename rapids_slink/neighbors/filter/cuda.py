@@ -87,15 +87,15 @@ UNIT = 2.0**-23  # 2u
 
 def filter_of_products(
     points: Array, queries: Array, exact: ExactPoints, scaling: Scaling, within: float, listed: int
-) -> tuple[TileFilter, ExactPoints]:
-    """Return the filter of points and queries in product form, and these as they are re-ranked fastest.
+) -> TileFilter:
+    """Return the filter of points and queries in product form.
 
     `within` is the largest distance that is wanted, and `listed` the length of full lists.
     """
     if exact.metric.formula == "squared_euclidean":
         values = to_uint8(points, scaling)
         exact = replace(exact, points=values, queries=values if queries is points else to_uint8(queries, scaling))
-    return FusedFilter(points, queries, exact, cuda(), scaling, within=within, listed=listed), exact
+    return FusedFilter(points, queries, exact, cuda(), scaling, within=within, listed=listed)
 
 
 def filter_of_sums(exact: ExactPoints) -> TileFilter | None:

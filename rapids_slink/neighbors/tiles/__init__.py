@@ -274,7 +274,7 @@ class TileSearch(ListSearch):
         if FILTER_BYTES * points.size > self.free_bytes / 2:
             return None
         if device.is_gpu:
-            filter_, _ = choose_filter(self.exact, device)
+            filter_ = choose_filter(self.exact, device)
         else:  # without a projection: finding its axes takes longer than all use of this filter
             scaling = scaling_of(points, device=device)
             filter_ = filter_kernels(device).BlasFilter(points, points, self.exact, device, scaling)

@@ -61,9 +61,9 @@ def prepare(values: Array, queries: Array, limit: float, metric: Metric) -> Pair
     if tiles is not None:
         return tiles
     if not is_few and wanted != "distances":
-        filter_, exact = choose_filter(ExactPoints(values if queries is None else queries, values, metric), CPU, limit)
+        filter_ = choose_filter(ExactPoints(values if queries is None else queries, values, metric), CPU, limit)
         if filter_ is not None:
-            return FilteredPairs(filter_, exact, queries is None, limit)
+            return FilteredPairs(filter_, queries is None, limit)
     return ExactPairs(values, queries, limit, metric)
 
 
@@ -176,8 +176,9 @@ class FilteredPairs(_Search):
 
     block_rows = products.TILE_ROWS
 
-    def __init__(self, filter_: Any, exact: ExactPoints, is_one: bool, limit: float) -> None:
-        self.filter, self.exact, self.is_one, self.limit = filter_, exact, is_one, limit
+    def __init__(self, filter_: Any, is_one: bool, limit: float) -> None:
+        self.filter, self.exact, self.is_one, self.limit = filter_, filter_.exact, is_one, limit
+        exact = filter_.exact
         filter_.arrange(np.arange(len(exact.points), dtype=np.int32))
         self.both = read_only(exact.queries), read_only(exact.points)
         self.groups = (

@@ -66,9 +66,9 @@ def prepare(values: Array, queries: Array, limit: float, metric: Metric) -> Pair
     if is_few or not may_rule_out:
         return ExactPairs(values, queries, limit, metric)
     points = values if is_one else cp.concatenate((queries, values))
-    filter_, exact = choose_filter(ExactPoints(points, points, metric), device, limit)
+    filter_ = choose_filter(ExactPoints(points, points, metric), device, limit)
     if filter_ is not None and filter_.is_symmetric:
-        return ImagePairs(filter_, exact, 0 if is_one else len(queries), limit)
+        return ImagePairs(filter_, 0 if is_one else len(queries), limit)
     return ExactPairs(values, queries, limit, metric)
 
 
@@ -159,8 +159,8 @@ class ImagePairs(PairSearch):
     error are in no block, but are candidates of every row.
     """
 
-    def __init__(self, filter_: Any, exact: ExactPoints, n_queries: int, limit: float) -> None:
-        self.filter, self.exact, self.limit, self.device = filter_, exact, limit, cuda()
+    def __init__(self, filter_: Any, n_queries: int, limit: float) -> None:
+        self.filter, self.exact, self.limit, self.device = filter_, filter_.exact, limit, cuda()
         self.n_queries, self.is_one = n_queries, n_queries == 0  # queries are the first of the points
 
     def parts(self, rows: slice) -> Iterator[tuple[Array, Array]]:
