@@ -71,6 +71,8 @@ class OutputKind:
         An object of cuDF is copied if it is on another GPU than the current one; arrays stay until `Device.asarray`
         takes them.
         """
+        if type(X) is np.ndarray:
+            return X, cls(is_frame=False, gpu=False)
         X, wrapper = X.compute() if is_collection(X) else as_known(X), ""
         library = library_of(X)
         if library in TABLES:
@@ -98,8 +100,9 @@ class OutputKind:
 
     def array(self, array: Array) -> Any:
         """Return an array of either device as one of NumPy or CuPy, whichever this kind has."""
-        moved = self._move(array)
-        return self.wrap(moved) if self.wrapper else moved
+        if type(array) is np.ndarray and not (self.gpu or self.wrapper):
+            return array
+        return self.wrap(self._move(array))
 
     def series(self, array: Array, index: Any = None, name: str | None = None) -> Any:
         """Return an array of either device as a Series of the caller's library, with this index and name."""

@@ -358,40 +358,13 @@ def _lower_by_squares(added, point, columns, d, lightest, inner, m):
 @njit(nogil=True, cache=True)
 def _first_edge(outside, lightest, inner, m):
     """Return the position of the point whose edge is the first of m in the total order."""
-    least = _least(lightest, m)
-    position, count = _positions_of(least, lightest, m)
-    if count > 1:
-        first, begin = edge_code(outside[position], inner[position]), position + 1
-        for i in range(begin, m):
-            if lightest[i] == least and edge_code(outside[i], inner[i]) < first:
-                first, position = edge_code(outside[i], inner[i]), i
+    position, least = 0, lightest[0]
+    for i in range(1, m):
+        if lightest[i] <= least and (
+            lightest[i] < least or edge_code(outside[i], inner[i]) < edge_code(outside[position], inner[position])
+        ):
+            position, least = i, lightest[i]
     return position
-
-
-@njit(nogil=True, cache=True)
-def _positions_of(value, values, m):
-    """Return the first position of a value among m values, and how often it is there.
-
-    LLVM vectorizes no more than one such loop.
-    """
-    first, count = np.int64(m), 0
-    for i in range(np.int64(m)):
-        is_there = values[i] == value
-        first = min(first, i if is_there else np.int64(m))
-        count += is_there
-    return first, count
-
-
-@njit(nogil=True, cache=True, fastmath={"nnan", "nsz"})
-def _least(values, m):
-    """Return the least of m values, none of which is NaN; of two zeros it may be either.
-
-    The flags of `fastmath` say so: else LLVM could not take several values at a time.
-    """
-    least = np.inf
-    for i in range(np.uint64(m)):
-        least = values[i] if values[i] < least else least
-    return least
 
 
 # --------------------------------------------------------------------------------------------------------------- groups
