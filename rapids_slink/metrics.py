@@ -72,7 +72,7 @@ from typing import Any, Literal, NamedTuple, Self
 import numpy as np
 
 from rapids_slink.report import did_you_mean
-from rapids_slink.runtime.cuda import check_arrays, launch
+from rapids_slink.runtime.cuda import launch
 from rapids_slink.runtime.device import CPU, Array, Device, to_host
 from rapids_slink.runtime.threads import for_each_chunk
 
@@ -452,7 +452,6 @@ def distances(
     if not device.is_gpu:
         return np.sqrt(weight, out=out)
     roots = device.xp.empty(weight.size) if out is None else out
-    check_arrays("float64", roots)
     squares = device.xp.ascontiguousarray(weight, "float64")
     launch("ordering.cu", "take_roots", squares.size, np.int64(squares.size), squares, roots)
     return roots

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from rapids_slink.runtime.compiling import njit
-from rapids_slink.runtime.cuda import check_arrays, constant, launch
+from rapids_slink.runtime.cuda import constant, launch
 from rapids_slink.runtime.device import Array
 
 SOURCE = "ordering.cu"
@@ -88,7 +88,9 @@ def stable_order(values: Array, xp: Any) -> Any:
     -0.0 and 0.0 are equal. NumPy's own sort takes twice as long.
     """
     if xp is np:
-        return _radix_order(ascending_bits(values, xp), 8 * values.itemsize)
+        key, rows = ascending_bits(values, xp), np.arange(values.size)
+        starts = np.zeros((-(-8 * values.itemsize // DIGIT), 1 << DIGIT), np.int64)
+        return _radix_sort(key, rows, np.empty_like(key), np.empty_like(rows), starts)
     # CuPy's sort is stable, but looks at bits. Its sum makes zeros of subnormal float32 values.
     return xp.argsort(values + values.dtype.type(0) if values.dtype.kind == "f" else values)
 
@@ -114,13 +116,6 @@ def keys_of_floats(bits):
         key[i] = b | top if b <= top else ~b  # -0.0 as 0.0
         key[i] = top if b == top else key[i]
     return key
-
-
-def _radix_order(key: np.ndarray, bits: int) -> np.ndarray:
-    """Return the rows in the stable ascending order of their uint64 keys of `bits` bits; overwrite the keys."""
-    starts = np.zeros((-(-bits // DIGIT), 1 << DIGIT), np.int64)
-    rows = np.arange(key.size)
-    return _radix_sort(key, rows, np.empty_like(key), np.empty_like(rows), starts)
 
 
 @njit(nogil=True, cache=True)
@@ -154,8 +149,6 @@ def _digit(key, digit):
 
 
 def _sort_on_gpu(src: Array, dst: Array, weight: Array, xp: Any) -> None:
-    check_arrays("int32", src, dst)
-    check_arrays("float64", weight)
     m = np.int64(weight.size)
     key = xp.empty(weight.size, "float32")
     launch(SOURCE, "float_keys", weight.size, m, weight, key)

@@ -42,7 +42,7 @@ from rapids_slink.hierarchy.exports import needs
 from rapids_slink.items.search import kind_of
 from rapids_slink.points import as_points
 from rapids_slink.points.check import require_columns, require_numbers
-from rapids_slink.points.output import PROXIED, TABLES, OutputKind, PreallocatedFrame, library_of, pandas_is_proxied
+from rapids_slink.points.output import PROXIED, TABLES, OutputKind, PreallocatedFrame, library_of
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, gpu_is_usable, resolve
 from rapids_slink.runtime.memory import MemoryEstimate, check_memory, size_text
@@ -116,7 +116,8 @@ def _output_now(saved: OutputKind, gpu: bool | None) -> OutputKind:
     """
     if saved.wrapper in TABLES and not gpu and find_spec(saved.wrapper):
         return saved
-    proxied, was_proxy = pandas_is_proxied(), saved.wrapper == PROXIED
+    was_proxy = saved.wrapper == PROXIED
+    proxied = bool(getattr(sys.modules.get(PROXIED), "LOADED", False))  # whether it stands in for pandas here
     if gpu is None:
         gpu = saved.gpu and (proxied or not was_proxy) and gpu_is_usable()
     return OutputKind(saved.is_frame, gpu, PROXIED if proxied and saved.is_frame and (was_proxy or not gpu) else "")

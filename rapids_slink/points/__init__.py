@@ -41,7 +41,7 @@ from rapids_slink.points.narrow import Scaled as Scaled
 from rapids_slink.points.narrow import Stored, from_dlpack, narrow_type, of_bits, scaled_rows
 from rapids_slink.points.output import OutputKind, array_of, column_names, is_dataframe, library_of
 from rapids_slink.report import counted
-from rapids_slink.runtime.cuda import THREADS, c_name, check_arrays, constant, launch_blocks, value_option
+from rapids_slink.runtime.cuda import THREADS, c_name, constant, launch_blocks, value_option
 from rapids_slink.runtime.device import CPU, Array, Device, all_true, is_elsewhere, is_on_gpu, to_host
 from rapids_slink.runtime.memory import MemoryEstimate, check_memory
 from rapids_slink.runtime.threads import for_each_chunk
@@ -111,7 +111,8 @@ def as_points(
     """
     X, output = OutputKind.of(X, device)
     is_frame = is_dataframe(X)
-    names, index = column_names(X), output.index_of(X) if is_frame else None
+    names = None if type(X) is np.ndarray else column_names(X)
+    index = output.index_of(X) if is_frame else None
     if not (is_frame or np.ma.isMaskedArray(X)):
         X = as_array(X, device, name, metric)
     uncoded, dtypes, is_text = X, None, None
@@ -570,7 +571,6 @@ def _checked(matrix: Array, device: Device) -> tuple[Any, bool]:
 def _is_symmetric(matrix: Array, tiles: list[slice], device: Device) -> bool:
     """Return whether a square matrix, whose rows and columns these tiles divide, is finite and symmetric."""
     if device.is_gpu:
-        check_arrays(matrix.dtype, matrix)
         n, differs, options = len(matrix), device.xp.zeros(1, "int32"), (value_option(matrix.dtype),)
         grid = (-(-n // COMPARED), -(-n // COMPARED))
         launch_blocks(SOURCE, "compare_mirrored", grid, THREADS, matrix, np.int64(n), differs, options=options)

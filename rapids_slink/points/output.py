@@ -334,11 +334,6 @@ def on_host(value: Any) -> Any:
     return value.to_pandas() if hasattr(value, "to_pandas") else to_host(value)
 
 
-def pandas_is_proxied() -> bool:
-    """Return whether ``cudf.pandas`` stands in for pandas in this process."""
-    return bool(getattr(sys.modules.get(PROXIED), "LOADED", False))
-
-
 # ----------------------------------------------------------------------------------------------- frames over arrays
 
 
