@@ -496,7 +496,7 @@ def attributes_of_friends(points: Points, problem: Problem, rule: Cut, report: R
         rows = metric_rows(problem.metric, values, device, compact=True)
     labels = PreallocatedFrame.empty(device, n, {"label": "int32"}).columns["label"]
     count = label_friends(rows, problem, labels, report)
-    flat = cutting.large_clusters(labels, count, rule.parameters(n, 1), device.xp)
+    flat = cutting.large_clusters(labels, count, rule, device.xp)
     with report.stage("output", device):
         later = LaterTree(copied(values, device), problem, report)
         frames = {name: Later(partial(later.frame, name), points.output) for name in ("linkage_", "mst_")}

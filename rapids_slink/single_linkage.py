@@ -592,6 +592,8 @@ class SingleLinkage(PointHierarchy):
         if threshold is not None:
             check_distance(threshold, "distance_threshold", self.metric)
             check_max_distance([threshold], limit)
+        if self.n_clusters is None and rule.distance_threshold is None and limit is None:
+            return replace(rule, n_clusters=2, is_default=True)
         if limit is None or self.n_clusters is not None:
             return rule
         needs_tree = self.max_cluster_size is not None or settings.prediction_data  # predictions read it

@@ -105,6 +105,8 @@ class CutParameters:
     column_values: list[Any] | None = None  # the names of several cuts if these are not the parameter's values
     max_cluster_size: Any = None
     count_small: bool = True
+    #: whether the number of clusters is a default, in place of which the nearest is taken that a linkage has
+    is_default: bool = False
 
     @property
     def values(self) -> tuple[list[Any], bool]:
@@ -173,6 +175,8 @@ class CutParameters:
             least = self.min_cluster_size or least_size(n)
             return replace(self, n_clusters=at_widest_gap(linkage, n, least), min_cluster_size=least).of(linkage, n)
         height, (values, _), xp = linkage.columns["height"], self.values, linkage.device.xp
+        if self.is_default:
+            values = [max(n - len(height), min(self.n_clusters, n))]
         for value in values:
             number, distance = (None, value) if self.n_clusters is None else (value, self.distance_threshold)
             check_cut(n, n - len(height), number, distance, self.max_distance)
@@ -612,35 +616,27 @@ class ClusterRule:
 
 @dataclass(frozen=True)
 class Cut(CutParameters, ClusterRule):
-    """The rule of a single cut of any tree: by default into two clusters, if there are two."""
+    """The rule of a single cut of any tree."""
 
     warns: bool = False  # whether to warn if most of a number of clusters are outliers
     friends_within: float | None = field(default=None, kw_only=True)  # type: ignore[misc]
 
-    def parameters(self, n: int, trees: int) -> Self:
-        """Return the parameters of the cut of n rows in this number of trees."""
-        if self.n_clusters is not None or self.distance_threshold is not None:
-            return self
-        return replace(self, n_clusters=max(trees, min(2, n)))
-
     def check_rows(self, n: int, trees: int = 1) -> None:
         """Raise unless n rows in this number of trees have such a cut."""
-        is_given = self.n_clusters is not None or self.distance_threshold is not None
-        if is_given and self.count_small:
+        if self.count_small and not self.is_default:
             number = trees if isinstance(self.n_clusters, str) else self.n_clusters  # the widest gap is known later
             check_cut(n, trees, number, self.distance_threshold)
 
     def choose(self, merges: PreallocatedFrame, n: int, device: Device, report: Report) -> FlatClusters:
         """Return the clusters of the cut of the linkage of n rows."""
         with report.stage("cut", device):
-            asked = self.parameters(n, n - merges.columns["height"].size)
-            parameters, (kept,) = asked.of(merges, n)
+            parameters, (kept,) = self.of(merges, n)
             marks = () if parameters.max_cluster_size is None else (small_enough(merges, n, parameters)[:kept],)
             left_child, right_child = (merges.columns[side][:kept] for side in ("left", "right"))
             labels = PreallocatedFrame.empty(merges.device, n, {"label": "int32"}).columns["label"]
             labels[...] = half(merges.device, __package__).label_clusters(left_child, right_child, n, *marks)[:n]
             count = number_of_clusters(labels) if marks else n - kept
-            if self.warns and asked.n_clusters is not None and asked.n_clusters == parameters.n_clusters:
+            if self.warns and self.n_clusters is not None and self.n_clusters == parameters.n_clusters:
                 warn_of_outliers(merges.columns, n, count)
             if parameters.min_cluster_size in (None, 1) and parameters.max_cluster_size is None:
                 return FlatClusters(count, {"labels_": labels})
@@ -668,11 +664,11 @@ class GroupedCut(ClusterRule):
         if self.cut.distance_threshold is not None:
             self.cut.check_rows(n)
         else:
-            check_number(self.cut.parameters(n, 1).n_clusters, self.cut.count_small)
+            check_number(self.cut.n_clusters, self.cut.count_small)
 
     def choose(self, merges: PreallocatedFrame, n: int, device: Device, report: Report) -> FlatClusters:
         """Return the clusters of the cut of each group, by the linkage of n rows."""
-        xp, count, parameters = device.xp, len(self.sizes), self.cut.parameters(n, 1)
+        xp, count, parameters = device.xp, len(self.sizes), self.cut
         with report.stage("cut", device):
             rows = device.asarray(self.sizes)
             if parameters.n_clusters is None:

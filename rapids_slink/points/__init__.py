@@ -110,7 +110,7 @@ def as_points(
     beyond float64; DeviceMemoryError if the input or a later stage does not fit into memory.
     """
     X, output = OutputKind.of(X, device)
-    is_frame = is_dataframe(X)
+    is_frame = output.is_frame and is_dataframe(X)
     names = None if type(X) is np.ndarray else column_names(X)
     index = output.index_of(X) if is_frame else None
     if not (is_frame or np.ma.isMaskedArray(X)):
@@ -227,8 +227,8 @@ def _frame_values(
     dtypes = dtypes or _type_of_all(gpu_columns) or list(X.dtypes)
     distinct = list(dict.fromkeys(dtypes))
     for dtype in distinct:
-        check_type(dtype, column_label(X, dtypes.index(dtype), name), objects=not on_gpu)
-    target = np.result_type(*(_type_of_rows(dtype, metric, name) for dtype in distinct))
+        check_type(dtype, column_label(X, dtypes.index(dtype), name), metric, objects=not on_gpu)
+    target = np.result_type(*(_type_of_rows(dtype, metric.rows.are_packed) for dtype in distinct))
     plain = all(isinstance(dtype, np.dtype) for dtype in distinct)
     at_once = on_gpu and device.is_gpu and plain and len(distinct) == 1
     _check_memory(X.shape, target, 1 if at_once else 2, device, estimate)  # one copy by columns, then one by rows
@@ -290,38 +290,28 @@ def _type_of_all(columns: list[Any]) -> list[Any] | None:
 
 
 @cache
-def _float_type(dtype: Any) -> np.dtype:
-    """Return float32 if it holds every value of `dtype`, otherwise float64."""
+def _type_of_rows(dtype: Any, are_packed: bool = False) -> np.dtype:
+    """Return the type in which values are read: uint8 for packed bits, float32 if it holds them, otherwise float64."""
+    if are_packed:
+        return np.dtype(np.uint8)
     size = getattr(dtype, "subtype", dtype).itemsize  # pandas' sparse columns have a subtype
     small = dtype.kind == "b" or (dtype.kind in "iuf" and size <= (4 if dtype.kind == "f" else 2))
     return np.dtype(np.float32 if small else np.float64)
-
-
-def _type_of_rows(dtype: Any, metric: Metric, name: str) -> np.dtype:
-    """Return the type in which values of `dtype` are read: uint8 for packed bits, otherwise a float type."""
-    if not metric.rows.are_packed:
-        return _float_type(dtype)
-    if dtype != np.uint8:
-        raise InputTypeError(
-            f"metric={metric.name!r} takes uint8 with eight bits in each, as numpy.packbits makes them: {name} has "
-            f"dtype {dtype}"
-        )
-    return np.dtype(np.uint8)
 
 
 def _array_values(X: Any, device: Device, estimate: Following, name: str, metric: Metric) -> Any:
     """Return the values of an array or a nested list, C-contiguous on `device`; an array that is so stays as it is."""
     if np.ma.isMaskedArray(X):
         if metric.missing:
-            X = np.ma.filled(X.astype(_float_type(X.dtype)), np.nan)
+            X = np.ma.filled(X.astype(_type_of_rows(X.dtype)), np.nan)
         X = as_array(X, device, name, metric)
     if X.ndim != 2:
         raise ValueError(dimension_error(X, name))
     check_shape(X.shape, name)
-    check_type(X.dtype, name)
+    check_type(X.dtype, name, metric)
     if X.dtype.kind == "O":
         X = from_objects(X, name)
-    target = _type_of_rows(X.dtype, metric, name)
+    target = _type_of_rows(X.dtype, metric.rows.are_packed)
     is_there = is_on_gpu(X) == device.is_gpu and not (device.is_gpu and is_elsewhere(X))
     is_stored = isinstance(X, Stored)
     as_it_is = not is_stored and is_there and X.dtype == target and X.flags.c_contiguous

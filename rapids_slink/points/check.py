@@ -54,8 +54,14 @@ class InputTypeError(TypeError, ValueError):
     """The input has a type without distances. It is a ValueError too, as scikit-learn's estimator checks expect."""
 
 
-def check_type(dtype: Any, what: str, objects: bool = True) -> None:
-    """Raise unless `dtype` is numeric, or, if `objects` is true, the object type, whose values are checked later."""
+def check_type(dtype: Any, what: str, metric: Metric, objects: bool = True) -> None:
+    """Raise unless `dtype` is numeric, or, if `objects` is true, the object type, whose values are checked later.
+
+    A metric of packed bits takes uint8 alone.
+    """
+    if metric.rows.are_packed and dtype != np.uint8:
+        name = f"metric={metric.name!r} takes uint8 with eight bits in each, as numpy.packbits makes them"
+        raise InputTypeError(f"{name}: {what} has dtype {dtype}")
     if dtype.kind == "c":
         raise InputTypeError(f"Complex data not supported: {what} has dtype {dtype}")
     # Categories and decimals say kind "O" too, hence the comparison.
