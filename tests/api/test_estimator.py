@@ -249,6 +249,7 @@ def test_copies_of_other_models(device):
     graph = fit_graph(pd.DataFrame({"src": [0, 1], "dst": [1, 2], "weight": [1, 2]}), n_nodes=4, device=device)
     for model in (graph, HDBSCAN(10, device=device).fit(FRAME)):
         labels, edges = model.cut(3).tolist(), len(model.mst_)  # which are made when they are asked for
+        getattr(model, "condensed_tree_", None)  # likewise
         for other in (copy.copy(model), copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
             assert_same(other, model)
             assert (other.cut(3).tolist(), len(other.mst_)) == (labels, edges)
