@@ -30,6 +30,7 @@ from math import inf
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from rapids_slink.dendrogram.cutting import OUTLIER, cut_labels, soonest
 from rapids_slink.ordering import sort_in_place
@@ -123,10 +124,6 @@ def reduce_outliers(
     return label_of_component[component]
 
 
-#: The columns of `changes_of`.
-CHANGES = ("before", "after", "rows", "merged", "split")
-
-
 def kept_names(before: np.ndarray, after: np.ndarray, clusters: int, unused: int) -> np.ndarray:
     """Return the name of each of these new `clusters`, (clusters,) int32, by the rows that it shares with old ones.
 
@@ -135,41 +132,31 @@ def kept_names(before: np.ndarray, after: np.ndarray, clusters: int, unused: int
     the one that shares most rows takes it; of several such clusters, the first. All other clusters are numbered from
     `unused` on. Some of these share no row with an old cluster.
     """
-    new, old, rows = _common(before, after)
-    old, new, rows = (part[new >= 0] for part in (old, new, rows))
-    chosen = _first(new, np.lexsort((old, -rows, new)))
-    new, old, rows = new[chosen], old[chosen], rows[chosen]
-    takes = _first(old, np.lexsort((new, -rows, old)))
+    common = _common(before, after)
+    common = common[common["after"] >= 0].sort_values(["rows", "before"], ascending=[False, True])
+    takes = common.drop_duplicates("after").sort_values(["rows", "after"], ascending=[False, True])
+    takes = takes.drop_duplicates("before")
     names = np.full(clusters, -1, np.int32)
-    names[new[takes]] = old[takes]
+    names[takes["after"].to_numpy()] = takes["before"]
     others = np.flatnonzero(names < 0)
     names[others] = unused + np.arange(others.size)
     return names
 
 
-def changes_of(before: np.ndarray, after: np.ndarray) -> dict[str, np.ndarray]:
+def changes_of(before: np.ndarray, after: np.ndarray) -> dict[Any, np.ndarray]:
     """Return the columns of a frame with a row for each pair of an old cluster and a present label that share rows.
 
     ``before`` and ``after`` are these labels, int32; ``after`` is -1 for rows that are noise now. ``rows`` is the
     number of shared rows, int64. ``merged`` is whether the present cluster has rows of several old ones. ``split`` is
     whether rows of the old cluster have several labels now.
     """
-    after, before, rows = _common(before, after)
-    order = np.lexsort((after, before))
-    before, after, rows = before[order], after[order], rows[order]
-    merged = (np.bincount(after + 1, minlength=1) > 1)[after + 1] & (after >= 0)
-    split = (np.bincount(before, minlength=1) > 1)[before]
-    return dict(zip(CHANGES, (before, after, rows, merged, split), strict=True))
+    common = _common(before, after)
+    merged = (common.groupby("after")["rows"].transform("size") > 1) & (common["after"] >= 0)
+    split = common.groupby("before")["rows"].transform("size") > 1
+    return {name: column.to_numpy() for name, column in common.assign(merged=merged, split=split).items()}
 
 
-def _common(before: np.ndarray, after: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the pairs of a present label and an old cluster that share rows, int32 each, and how many rows, int64."""
-    is_old = before >= 0
-    width = np.int64(before.max(initial=0)) + 1
-    pair, rows = np.unique((after[is_old] + np.int64(1)) * width + before[is_old], return_counts=True)
-    return (pair // width - 1).astype(np.int32), (pair % width).astype(np.int32), rows
-
-
-def _first(values: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """Return where each value occurs first in this order."""
-    return order[np.unique(values[order], return_index=True)[1]]
+def _common(before: np.ndarray, after: np.ndarray) -> pd.DataFrame:
+    """Return the pairs of an old cluster and a present label that share rows, in order, and how many rows."""
+    labels = pd.DataFrame({"before": before, "after": after})[before >= 0]
+    return labels.groupby(["before", "after"], as_index=False).size().rename(columns={"size": "rows"})
