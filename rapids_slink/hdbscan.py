@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import Any, Literal, Self
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import pandas as pd
@@ -39,8 +38,6 @@ from rapids_slink.runtime.memory import TREE_BYTES, MemoryEstimate, check_memory
 from rapids_slink.settings import Settings
 from rapids_slink.single_linkage import PointHierarchy, engine_of
 
-#: By model: its condensed tree, and the `Density` that was made of it, a copy on the host.
-_READ: Any = WeakKeyDictionary()
 __all__ = [
     "HDBSCAN", "all_points_membership_vectors", "approximate_predict", "approximate_predict_scores",
     "membership_vector",
@@ -212,12 +209,8 @@ class DensityHierarchy(PointHierarchy):
     def _density(self) -> prediction.Density:
         """Return the model in the form that predictions read."""
         rows, min_samples = self._fitted_rows(), self.report_.get("min_samples", 1)
-        frame, read = _READ.get(self, (None, None))
-        if read is None or frame is not self._condensed_:
-            tree = condense.from_frame(as_frame(self._condensed_), self.n_leaves_)
-            read = prediction.Density(rows, self._core_, min_samples, tree, to_host(self._selected_))
-            _READ[self] = self._condensed_, read
-        return read
+        tree = condense.from_frame(as_frame(self._condensed_), self.n_leaves_)
+        return prediction.Density(rows, self._core_, min_samples, tree, to_host(self._selected_))
 
     @property
     def relative_validity_(self) -> float:
