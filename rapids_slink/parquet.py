@@ -30,8 +30,6 @@ from rapids_slink.runtime.memory import usable_cores
 NO_PYARROW = "Parquet files need pyarrow: pip install 'rapids_slink[parquet]'"
 #: How many rows are decoded at a time.
 BATCH = 2**14
-#: The bits of the exponent of a float, by its bytes: all of them are set in what is no finite number.
-EXPONENTS = {2: 0x7C00, 4: 0x7F800000, 8: 0x7FF0000000000000}
 
 
 class Part(NamedTuple):
@@ -261,15 +259,11 @@ class VectorFiles:
 
     def _check_values(self, values: np.ndarray, first: int) -> None:
         """Raise unless all values are finite and, if a vector of zeros is an error, each row has one that is not 0."""
-        bits = np.ascontiguousarray(values)
-        if values.dtype.kind == "f":
-            bits, exponent = bits.view(f"u{values.dtype.itemsize}"), EXPONENTS[values.dtype.itemsize]
-            wrong = (bits & exponent) == exponent
-            if wrong.any():
-                row = first + int(wrong.any(axis=1).argmax())
-                raise ValueError(f"{self.location(row)} has a value that is not finite: NaN or infinite")
-            bits = bits << 1  # without the sign
-        if self.refuses_zeros and not (is_any := bits.any(axis=1)).all():
+        wrong = ~np.isfinite(values)
+        if wrong.any():
+            row = first + int(wrong.any(axis=1).argmax())
+            raise ValueError(f"{self.location(row)} has a value that is not finite: NaN or infinite")
+        if self.refuses_zeros and not (is_any := values.any(axis=1)).all():
             raise ValueError(f"{self.location(first + int(is_any.argmin()))} is zero in every value: it has no cosine")
 
     def _width_of_first(self) -> int:
