@@ -25,7 +25,8 @@ import rapids_slink
 from bench.trees import Tree, balanced, chain, random, star
 from rapids_slink.dendrogram import kernels as dendrogram_kernels
 from rapids_slink.dendrogram.condense import Merges, condense
-from rapids_slink.items.search import all_distances, forest_of_items
+from rapids_slink.items.forest import forest_of_items
+from rapids_slink.items.search import all_distances
 from rapids_slink.items.stored import Sets, SparseRows
 from rapids_slink.items.strings import Strings
 from rapids_slink.metrics import EUCLIDEAN, ITEM_METRICS, PRECOMPUTED, get_metric

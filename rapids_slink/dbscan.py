@@ -13,7 +13,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
-from rapids_slink import item_pipeline, pipeline
+from rapids_slink import pipeline
 from rapids_slink.dendrogram.cutting import (
     OUTLIER,
     check_distance,
@@ -23,7 +23,7 @@ from rapids_slink.dendrogram.cutting import (
 )
 from rapids_slink.hdbscan import check_fixed
 from rapids_slink.hierarchy.model import Estimator
-from rapids_slink.items.search import pairs_of_ranges
+from rapids_slink.items.search import NearItems, kind_of, pairs_of_ranges
 from rapids_slink.metrics import PRECOMPUTED, MetricName, distances
 from rapids_slink.neighbors import check_n_neighbors, estimate_search, prepare_search
 from rapids_slink.neighbors.choose import takes_all_pairs
@@ -204,12 +204,9 @@ class DBSCAN(CoreClusters):
         rule = self._rule()
         settings = self._settings_of_rows(friends_within=float(self.eps), weights=sample_weight, groups=by)
         engine = engine_of(X, metric=settings.metric)
-        if engine in (pipeline, item_pipeline):
-            rows: Any = partial(_fit, are_items=engine is item_pipeline)
-            fitted = pipeline.fit(X, settings, rule, rows)  # type: ignore[arg-type]
-        else:
-            fitted = engine.fit_dbscan(X, settings, rule)
-        return self._take(fitted)
+        if engine is not pipeline:
+            return self._take(engine.fit_dbscan(X, settings, rule))
+        return self._take(pipeline.fit(X, settings, rule, _fit))  # type: ignore[arg-type]
 
     def _rule(self) -> DensityRule:
         """Return the rule that the parameters describe; raise for values that are not valid for any data."""
@@ -230,15 +227,12 @@ ROW_BYTES, COMPARED = 160, 2**24
 FEW_PAIRS, FEW_PAIRS_A_ROW = 2**20, 16
 
 
-def _fit(
-    X: Any, settings: Settings, rule: DensityRule, device: Device, report: Report, are_items: bool
-) -> dict[str, Any]:
+def _fit(X: Any, settings: Settings, rule: DensityRule, device: Device, report: Report) -> dict[str, Any]:
     """Return the attributes of a `DBSCAN` fitted to rows on one device; within a run."""
-    rows = X
-    groups = None
+    rows, groups = X, None
+    find = _label_points if kind_of(settings.metric, X) is None else _label_items
     if settings.groups is not None:
         X, groups = read_groups(X, settings.groups, settings.metric, device, report)
-    find = _label_items if are_items else _label_points
     points, (n, d), labels, is_core = find(X, settings, rule, groups, device, report)
     with report.stage("output", device), outside_pool(device):
         core = device.xp.flatnonzero(is_core)
@@ -366,7 +360,7 @@ def _label_items(
     """Return for items what `_label_points` returns for points."""
     report["way"] = "items" if groups is None else "groups"
     with report.stage("input", device):
-        near = item_pipeline.NearItems(X, None, PairTask.of(settings, rule.eps), device, groups)
+        near = NearItems(X, None, PairTask.of(settings, rule.eps), device, groups)
         points, n = near.ends[0], near.n_rows
         weights, enough = _weights(settings, rule, n, points.index, device)
     with report.stage("pairs", device):

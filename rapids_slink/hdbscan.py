@@ -19,6 +19,7 @@ from rapids_slink.hierarchy import plotting
 from rapids_slink.hierarchy.exports import Deferred
 from rapids_slink.hierarchy.model import WithRows
 from rapids_slink.hierarchy.trees import CondensedTree, MinimumSpanningTree, SingleLinkageTree
+from rapids_slink.items.search import kind_of
 from rapids_slink.metrics import PRECOMPUTED, MetricName
 from rapids_slink.points.check import as_integer, column_values
 from rapids_slink.points.output import (
@@ -548,7 +549,7 @@ class HDBSCAN(DensityHierarchy):
         kept = self._fitted_rows() if X is None else None
         if kept is not None:
             X, settings = kept.values, replace(settings, metric=kept.metric)
-        if engine_of(X, metric=settings.metric) is not pipeline:
+        if engine_of(X, metric=settings.metric) is not pipeline or kind_of(settings.metric, X) is not None:
             raise ValueError("select takes rows of features on one device: of text, sets, or in partitions fit each")
         labels, points = pipeline.select(X, settings, rules, samples)
         return (labels, points.output, points.index) if kept is None else (labels, self._output, self._index)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
+from math import inf
 from threading import Lock
 from typing import Any, TypeAlias
 
@@ -18,6 +19,9 @@ from rapids_slink import graph, neighbors
 from rapids_slink.dendrogram import build_linkage, cutting, soonest
 from rapids_slink.dendrogram.cutting import SERIES_NAMES, ClusterRule, Cut, FlatClusters, GroupedCut, StableClusters
 from rapids_slink.graph import CANNOT_LINK, constrained_bytes, constrained_forest, marks_of_rows, read_rows
+from rapids_slink.items import search, without_features
+from rapids_slink.items.forest import forest_of_items
+from rapids_slink.items.search import kind_of, read_items
 from rapids_slink.metrics import PRECOMPUTED, Metric, distances
 from rapids_slink.neighbors import estimate_search, queries, within
 from rapids_slink.neighbors.queries import nearest_earlier, nearest_elsewhere
@@ -76,9 +80,6 @@ from rapids_slink.spanning_tree.ways import (
 
 #: A function that makes the tree of a problem's rows.
 MakeTree: TypeAlias = Callable[[Problem, Array, Report], Tree]
-#: A function that reads the rows of pairs, and the one that reads points.
-ReadPairs: TypeAlias = Callable[..., within.PairFrames]
-READ_POINTS = within.NearPairs.read
 APART_ADVICE = "Pass a smaller max_distance, or collect the edges of iter_pairs for fit_graph(edges, cannot_link=...)"
 #: The bytes of a listed neighbour.
 LIST_BYTES = 12
@@ -101,9 +102,9 @@ def fit(X: Any, settings: Settings, rule: ClusterRule, fit_rows: Any = None) -> 
     return {**fitted, "report_": report}
 
 
-def fit_apart(X: Any, settings: Settings, rule: ClusterRule, read: ReadPairs = READ_POINTS) -> dict[str, Any]:
-    """Return the attributes of a model fitted with `Settings.cannot_link` on rows that `read` reads; see `fit`."""
-    return fit(X, settings, rule, partial(fit_pairs, read=read))
+def fit_apart(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
+    """Return the attributes of a model fitted with `Settings.cannot_link`; see `fit`."""
+    return fit(X, settings, rule, fit_pairs)
 
 
 def check_apart(X: Any, settings: Settings) -> None:
@@ -123,12 +124,12 @@ def check_apart(X: Any, settings: Settings) -> None:
             raise ValueError(f"{CANNOT_LINK} cannot be combined with {parameter}")
 
 
-def append(X: Any, model: Fitted, settings: Settings, rule: ClusterRule, append_rows: Any = None) -> dict[str, Any]:
-    """Return the attributes of a model with further rows, which `append_rows` adds, by default `append_points`."""
+def append(X: Any, model: Fitted, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
+    """Return the attributes of a model with further rows."""
     device = resolve(settings.device, X, model.rows.values)
     report = Report(device=device.name, metric=settings.metric.name)
     with run_scope(device, settings.memory_limit):
-        fitted = (append_rows or append_points)(X, model, settings, rule, device, report)
+        fitted = append_points(X, model, settings, rule, device, report)
     return {**fitted, "report_": report}
 
 
@@ -155,6 +156,7 @@ def fit_graph(
 
 def knn_graph(X: Any, n_neighbors: int, metric: Metric, device: str, memory_limit: Any) -> Any:
     """Return the exact k-NN graph of points; see `api.knn_graph`."""
+    _require_features("knn_graph", metric, X)
     chosen = resolve(device, X)
     with run_scope(chosen, memory_limit):
         return neighbors.knn_graph(X, n_neighbors, metric, chosen)
@@ -163,29 +165,34 @@ def knn_graph(X: Any, n_neighbors: int, metric: Metric, device: str, memory_limi
 def nearest_neighbors(X: Any, Y: Any, task: queries.NearestTask, device: str) -> Any:
     """Return the nearest rows of Y for each row of X; see `api.nearest_neighbors`."""
     chosen = resolve(device, X, Y)
+    find = queries.nearest_neighbors if kind_of(task.metric, X, Y) is None else search.nearest_neighbors
     with run_scope(chosen, task.memory_limit):
-        return queries.nearest_neighbors(X, Y, task, chosen)
+        return find(X, Y, task, chosen)
 
 
-def pairs(X: Any, Y: Any, task: within.PairTask, device: str, read: ReadPairs = READ_POINTS) -> Any:
-    """Return the pairs of rows, which `read` reads, within a distance as a frame; see `api.pairs`."""
+def read_pairs(X: Any, Y: Any, task: within.PairTask, device: Device) -> within.PairFrames:
+    """Return the pairs of points or items within the distances of a task, within a run."""
+    read = within.NearPairs.read if kind_of(task.metric, X, Y) is None else search.NearItems
+    return read(X, Y, task, device)
+
+
+def pairs(X: Any, Y: Any, task: within.PairTask, device: str) -> Any:
+    """Return the pairs of rows within a distance as a frame; see `api.pairs`."""
     chosen = resolve(device, X, Y)
     with run_scope(chosen, task.memory_limit):
-        near = read(X, Y, task, chosen)
+        near = read_pairs(X, Y, task, chosen)
         return near.frame(slice(0, near.n_rows))
 
 
-def count_pairs(X: Any, Y: Any, task: within.PairTask, device: str, read: ReadPairs = READ_POINTS) -> Any:
-    """Count the pairs of rows, which `read` reads, within each of the task's distances; see `api.count_pairs`."""
+def count_pairs(X: Any, Y: Any, task: within.PairTask, device: str) -> Any:
+    """Count the pairs of rows within each of the task's distances; see `api.count_pairs`."""
     chosen = resolve(device, X, Y)
     with run_scope(chosen, task.memory_limit):
-        near = read(X, Y, replace(task, counts=True), chosen)
+        near = read_pairs(X, Y, replace(task, counts=True), chosen)
         return near.count(slice(0, near.n_rows))
 
 
-def iter_pairs(
-    X: Any, Y: Any, task: within.PairTask, rows: int, device: str, read: ReadPairs = READ_POINTS
-) -> Iterator[Any]:
+def iter_pairs(X: Any, Y: Any, task: within.PairTask, rows: int, device: str) -> Iterator[Any]:
     """Return an iterator over frames of the pairs of `rows` rows at a time; see `api.iter_pairs`.
 
     The search is prepared once, and each frame has a run of its own.
@@ -194,7 +201,7 @@ def iter_pairs(
 
     def frames() -> Iterator[Any]:
         with run_scope(chosen, task.memory_limit), outside_pool(chosen):  # since the search outlives the run
-            near = read(X, Y, task, chosen)
+            near = read_pairs(X, Y, task, chosen)
         for part in equal_slices(slice(0, near.n_rows), rows):
             with run_scope(chosen, task.memory_limit):
                 near.check_memory()
@@ -207,6 +214,8 @@ def iter_pairs(
 def nearest_rows(X: Any, Y: Any, task: within.PairTask, device: Device, **how: Any) -> tuple[Any, Any]:
     """Return the nearest earlier row within a distance of each row, or that of Y: see `neighbors.queries`."""
     with run_scope(device, task.memory_limit):
+        if kind_of(task.metric, X, Y) is not None:
+            return queries.nearest_of_pairs(search.NearItems(X, Y, task, device), **how)
         points = within.read_pairs(X, Y, task, device)
         if points.is_one:
             return nearest_earlier(points, task, device, **how)
@@ -216,14 +225,24 @@ def nearest_rows(X: Any, Y: Any, task: within.PairTask, device: Device, **how: A
 def pair_distances(X: Any, ends: tuple[Any, Any], task: within.PairTask, device: Device) -> Any:
     """Return the distances of m pairs of rows of X, (m,) float64; `ends` are two (m,) int32 arrays. All on the host."""
     with run_scope(device, task.memory_limit):
+        if kind_of(task.metric, X) is not None:
+            items, _ = read_items({"X": X}, task.metric, device)
+            return to_host(items.distances(device.asarray(ends[0]), device.asarray(ends[1]), inf))
         return within.distances_between(within.read_pairs(X, None, task, device), ends, task.metric, device)
 
 
 def connect(graph: Any, X: Any, *, certified: bool, metric: Metric, device: str, memory_limit: Any) -> Any:
     """Return the exact minimum spanning tree of points from their k-NN graph; see `api.connect`."""
+    _require_features("connect", metric, X)
     chosen = resolve(device, X)
     with run_scope(chosen, memory_limit):
         return connect_graph(graph, X, certified, metric, chosen)
+
+
+def _require_features(function: str, metric: Metric, X: Any) -> None:
+    """Raise ValueError if the rows of X have no features, which a function takes."""
+    if kind_of(metric, X) is not None:
+        raise ValueError(f"{function} is of rows of features, and {without_features(metric)}. Or use pairs, or fit")
 
 
 def minimum_spanning_tree(edges: Any, *, maximum: bool, component: bool, device: str, memory_limit: Any) -> Any:
@@ -260,8 +279,11 @@ def cut(linkage: Any, parameters: cutting.CutParameters, n_leaves: Any) -> Any:
 
 
 def fit_points(X: Any, settings: Settings, rule: ClusterRule, device: Device, report: Report) -> dict[str, Any]:
-    """Cluster points, or those of each group, on one device, within a run; return the fitted model's attributes."""
-    groups = None
+    """Cluster points or items, or those of each group, within a run; return the fitted model's attributes."""
+    groups, edges, items, weighted = None, None, None, settings.weights is not None
+    kind = kind_of(settings.metric, X)
+    if kind is not None:
+        _check_settings_of_items(settings, rule)
     if settings.groups is not None:
         X, groups = read_groups(X, settings.groups, settings.metric, device, report)
         rule = within_groups(rule, groups)
@@ -277,9 +299,14 @@ def fit_points(X: Any, settings: Settings, rule: ClusterRule, device: Device, re
         return estimate_fit(problem)
 
     with report.stage("input", device):
-        weighted = settings.weights is not None
-        points, edges = read_points(X, settings, device, estimate, groups)
-        n, d = points.values.shape if edges is None else 2 * (edges.n_nodes,)
+        if kind is None:
+            points, edges = read_points(X, settings, device, estimate, groups)
+            n, d = points.values.shape if edges is None else 2 * (edges.n_nodes,)
+        else:
+            items, (points,) = read_items({"X": X}, settings.metric, device, settings.prediction_data)
+            n, d = len(items), items.n_features
+            if groups is not None:
+                check_keys(groups.number.size, n)
         settings = settings.of_columns(points.names, d)
         rule.check_rows(n)
         index = None if edges is not None and is_graph(X) else points.index  # a graph's index is that of its nodes
@@ -288,6 +315,11 @@ def fit_points(X: Any, settings: Settings, rule: ClusterRule, device: Device, re
             settings = settings.for_rows(n if weights is None else int(weights.sum()))
         if not settings.clipped or settings.min_samples > 1:
             report["min_samples"] = settings.min_samples
+    if items is not None:
+        report["way"] = "items" if groups is None else "groups"
+        number = device.xp.zeros(n, "int32") if groups is None else groups.number
+        tree = forest_of_items(items, number, settings, report)
+        return attributes_of(points, tree, (n, d), settings, rule, device, report, is_own=True, groups=groups)
     problem = Problem(settings, device, n, d, points.values.dtype.itemsize)
     if edges is None and problem.finds_friends:
         assert isinstance(rule, Cut)
@@ -307,9 +339,19 @@ def fit_points(X: Any, settings: Settings, rule: ClusterRule, device: Device, re
     return attributes_of(points, tree, (n, d), settings, rule, device, report, groups=groups)
 
 
-def fit_pairs(
-    X: Any, settings: Settings, rule: ClusterRule, device: Device, report: Report, read: ReadPairs
-) -> dict[str, Any]:
+def _check_settings_of_items(settings: Settings, rule: ClusterRule) -> None:
+    """Raise ValueError for parameters that need features."""
+    for parameter, is_set in (
+        ("prediction_data=True of HDBSCAN", settings.prediction_data and rule.predicts_by_density),
+        ("gen_min_span_tree=True", settings.gen_min_span_tree),
+        ("store_centers", settings.store_centers is not None),
+        ("sample_weight", settings.weights is not None),
+    ):
+        if is_set:
+            raise ValueError(f"{parameter} takes the rows' features, and {without_features(settings.metric)}")
+
+
+def fit_pairs(X: Any, settings: Settings, rule: ClusterRule, device: Device, report: Report) -> dict[str, Any]:
     """Fit rows of which some may not be in one cluster, within a run; return what `fit_points` does.
 
     All pairs within the distance are needed, not a minimum spanning tree alone: where an edge of it is refused, a
@@ -318,7 +360,7 @@ def fit_pairs(
     assert settings.max_distance is not None
     with report.stage("input", device):
         X, marked = read_rows(X, settings.cannot_link, device)
-        near = read(X, None, within.PairTask.of(settings, settings.max_distance), device)
+        near = read_pairs(X, None, within.PairTask.of(settings, settings.max_distance), device)
         n, points = near.n_rows, near.ends[0]
         warn_of_distances(points.values, device)
         rule.check_rows(n)
@@ -412,14 +454,14 @@ def append_points(
     X: Any, model: Fitted, settings: Settings, rule: ClusterRule, device: Device, report: Report
 ) -> dict[str, Any]:
     """Add rows to a model on one device, within a run; return the attributes of a model fitted on all rows."""
+    if kind_of(model.rows.metric, model.rows.values) is not None:
+        return _append_items(X, model, settings, rule, device, report)
     with report.stage("input", device):
         new, (added, old) = model.rows.read(X, device)
         n = len(old) + len(added)
         settings = replace(settings.for_rows(n), metric=model.rows.metric)
         problem = Problem(settings, device, n, old.shape[1], old.dtype.itemsize)
-        if problem.settings.min_samples > 1:
-            raise ValueError("append is for min_samples=1: with new rows core distances fall, and no edge is certain")
-        rule.check_rows(n)
+        _check_appended(n, settings, rule)
         copy = MemoryEstimate(n * old.shape[1] * old.dtype.itemsize)
         check_memory(device, copy + estimate_appended(problem, len(old)), f"append to {counted(len(old), 'row')}")
         with outside_pool(device):  # since the model keeps them
@@ -440,6 +482,31 @@ def append_points(
     report["way"] = "append"
     tree = tree_of_points(values, problem, report, grow)
     return attributes_of(points, tree, values.shape, problem.settings, rule, device, report, is_own=True)
+
+
+def _append_items(
+    X: Any, model: Fitted, settings: Settings, rule: ClusterRule, device: Device, report: Report
+) -> dict[str, Any]:
+    """Return for items what `append_points` returns for points."""
+    report["way"] = "append"
+    with report.stage("input", device):
+        inputs = {"the model": model.rows.values, "X": model.rows.columns_of(X)}
+        items, (old, new) = read_items(inputs, settings.metric, device, is_kept=True)
+        n, values = len(items), np.concatenate((old.values, new.values))
+        _check_appended(n, settings.for_rows(n), rule)
+        points = Points(values, model.rows.names, model.index_with(new), model.output)
+        edges = tuple(
+            device.asarray(column_values(model.tree[name], device), dtype) for name, dtype in EDGE_TYPES.items()
+        )
+    tree = forest_of_items(items, device.xp.zeros(n, "int32"), settings, report, (len(old.values), edges))
+    return attributes_of(points, tree, (n, items.n_features), settings, rule, device, report, is_own=True)
+
+
+def _check_appended(n: int, settings: Settings, rule: ClusterRule) -> None:
+    """Raise ValueError unless rows can be added to a model, which then has n."""
+    if settings.min_samples > 1:
+        raise ValueError("append is for min_samples=1: with new rows core distances fall, and no edge is certain")
+    rule.check_rows(n)
 
 
 def attributes_of(

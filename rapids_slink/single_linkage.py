@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 import numpy as np
 import pandas as pd
 
-from rapids_slink import item_pipeline, pipeline
+from rapids_slink import pipeline
 from rapids_slink.dendrogram import changes_of, kept_names
 from rapids_slink.dendrogram.cutting import (
     OUTLIER,
@@ -47,20 +47,18 @@ from rapids_slink.settings import Settings, metric_of, metric_with, missing_valu
 def engine_of(*inputs: Any, metric: Metric | None = None, rows: tuple[Any, ...] | None = None) -> ModuleType:
     """Return the engine that serves these inputs: `distributed` if one is a Dask collection, else that of one device.
 
-    `pipeline` serves points and graphs, `item_pipeline` rows that have no coordinates. `metric` is the metric of the
-    `rows`, which are the inputs by default; it is None for graphs.
+    `metric` is the metric of the `rows`, which are the inputs by default; it is None for graphs.
 
     Each module has the functions of `api` that its inputs can reach, and `fit`, `append` and `predict` for models. If
     `fit` returns an attribute ``_layout``, the method ``cut`` of it makes the model's further cuts.
     """
-    are_items = metric is not None and kind_of(metric, *(inputs if rows is None else rows)) is not None
     if any(map(is_collection, inputs)):
-        if metric is not None and are_items:
+        if metric is not None and kind_of(metric, *(inputs if rows is None else rows)) is not None:
             raise ValueError(f"metric={metric.name!r} takes no Dask collection: pass a frame of one partition")
         from rapids_slink import distributed  # it needs Dask
 
         return distributed
-    return item_pipeline if are_items else pipeline
+    return pipeline
 
 
 class RowEstimator:

@@ -17,7 +17,7 @@ SLOW_PACKAGES = ["dask", "distributed", "numba", "pandas", "scipy", "sklearn"]
 ROOMS = [
     "__main__", "cli", "tables", "datasets", "scipy", "sklearn", "__init__", "api", "files", "parquet",
     "duplicates", "stages", "dbscan", "hdbscan", "single_linkage", "distributed",
-    "item_pipeline", "planning", "pipeline", "graph", "hierarchy", "prediction", "items",
+    "planning", "pipeline", "graph", "hierarchy", "prediction", "items",
     "spanning_tree", "dendrogram", "neighbors", "points", "settings", "metrics", "ordering",
     "report", "runtime", "forced", "version",
 ]  # fmt: skip

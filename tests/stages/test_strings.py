@@ -11,7 +11,7 @@ from scipy.cluster.hierarchy import linkage
 
 import rapids_slink
 from rapids_slink import HDBSCAN, SingleLinkage
-from rapids_slink.items import cpu, search
+from rapids_slink.items import cpu, forest, search
 from rapids_slink.items.strings import Strings, _decoded
 from rapids_slink.metrics import ITEM_METRICS
 from rapids_slink.runtime.device import CPU, cuda, to_host
@@ -57,7 +57,7 @@ def test_which_groups_store_all_distances(samples, monkeypatch, prescribe):
     distinct = [len(set(values[begin:end])) for begin, end in ((0, 200), (200, 350), (380, 500))]
     assert stored.report_["spanning_tree"]["pairs_weighed"] == sum(n * (n - 1) // 2 for n in distinct)
     with monkeypatch.context() as patch:
-        patch.setattr(search, "MATRIX_SHARE", 0)
+        patch.setattr(forest, "MATRIX_SHARE", 0)
         limited = fitted()
     prescribe(items="projections")
     searched = fitted()
