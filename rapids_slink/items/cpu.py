@@ -427,17 +427,6 @@ def _count_common(starts, elements, _values, src, dst, _d, first, last, common):
         common[p] = count
 
 
-@njit(nogil=True, cache=True)
-def _count_common_of_rows(starts, number, column_starts, holders, rows, first, common):
-    """Count the elements that some sets have in common with those from `first` on; `common`, (m, p), holds zeros."""
-    end = first + common.shape[1]
-    for i in range(rows.size):
-        for e in range(starts[rows[i]], starts[rows[i] + 1]):
-            begin, last = column_starts[number[e]], column_starts[number[e] + 1]
-            for h in range(_position(holders, first, begin, last), _position(holders, end, begin, last)):
-                common[i, holders[h] - first] += 1
-
-
 # ---------------------------------------------------------------------------------------------------------- sparse rows
 
 
@@ -446,17 +435,13 @@ def sums_of_rows(stored: Any, rows: np.ndarray, points: slice) -> np.ndarray:
 
     For sets it is the number of elements, int32, and for sparse rows the dot product, float64.
     """
-    shape, number, holders = (rows.size, points.stop - points.start), stored.column_numbers, stored.holders
-    if stored.values is None:
-        common = np.zeros(shape, np.int32)
-        _count_common_of_rows(stored.starts, number, holders.starts, holders.rows, rows, points.start, common)
-        return common
-    even, odd, lone = np.zeros((3, *shape))
-    _dot_products_of_rows(
-        stored.starts, stored.columns, stored.values, number, holders.starts, holders.rows, holders.values,
-        stored.n_features, rows, points.start, even, odd, lone,
+    are_sets, holders = stored.values is None, stored.holders
+    sums = np.zeros((1 if are_sets else 3, rows.size, points.stop - points.start), np.int32 if are_sets else np.float64)
+    _add_of_rows(
+        stored.starts, stored.columns, stored.values, stored.column_numbers, holders.starts, holders.rows,
+        holders.values, stored.n_features, rows, points.start, sums,
     )  # fmt: skip
-    return (even + odd) + lone
+    return sums[0] if are_sets else (sums[0] + sums[1]) + sums[2]
 
 
 def hash_rows(rows: Any) -> np.ndarray:
@@ -515,21 +500,23 @@ def _dot_products(starts, columns, values, src, dst, d, first, last, out):
 
 
 @njit(nogil=True, cache=True)
-def _dot_products_of_rows(
-    starts, columns, values, number, column_starts, holders, held, d, rows, first, even, odd, lone
-):  # fmt: skip
-    """Add the terms of some rows' dot products with those from `first` on to three sums, (m, p) each, of zeros.
+def _add_of_rows(starts, columns, values, number, column_starts, holders, held, d, rows, first, sums):
+    """Add what some rows have in common with those from `first` on to sums of zeros, (1 or 3, m, p).
 
-    The terms are those of `_dot_products`, in its order.
+    Sets have ones, in one sum. The three sums of the others are those of `_dot_products`, in its order.
     """
-    last_row = first + even.shape[1]
+    last_row = first + sums.shape[2]
     for i in range(rows.size):
         for e in range(starts[rows[i]], starts[rows[i] + 1]):
-            a, x = columns[e], np.float64(values[e])
-            total = odd[i] if a & 1 else lone[i] if a == d - 1 else even[i]
-            begin, end = column_starts[number[e]], column_starts[number[e] + 1]
-            for h in range(_position(holders, first, begin, end), _position(holders, last_row, begin, end)):
-                total[holders[h] - first] += x * np.float64(held[h])
+            a, begin, end = columns[e], column_starts[number[e]], column_starts[number[e] + 1]
+            begin, end = _position(holders, first, begin, end), _position(holders, last_row, begin, end)
+            if values is None:
+                for h in range(begin, end):
+                    sums[0, i, holders[h] - first] += 1
+            else:
+                total, x = sums[1 if a & 1 else 2 if a == d - 1 else 0, i], np.float64(values[e])
+                for h in range(begin, end):
+                    total[holders[h] - first] += x * np.float64(held[h])
 
 
 @njit(nogil=True, cache=True)

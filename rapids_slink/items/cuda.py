@@ -8,6 +8,7 @@ import numpy as np
 
 from rapids_slink.metrics import WORD_BITS
 from rapids_slink.neighbors.matrix import put_least as put_least
+from rapids_slink.neighbors.task import equal_slices
 from rapids_slink.runtime.cuda import (
     MIN_SHARED_MEMORY,
     WARP,
@@ -21,7 +22,7 @@ from rapids_slink.runtime.device import Array
 from rapids_slink.runtime.memory import free_bytes
 
 STRINGS, EDITS, ROWS = "items/strings.cu", "items/edits.cu", "items/rows.cu"
-#: The most bytes of scratch for long strings, and the fewest pairs of them at a time.
+#: The most bytes of scratch for strings of more than a word, and the fewest pairs of them at a time.
 EDGE_BYTES, FEWEST = 2**30, 2**10
 WORD = constant(STRINGS, "WORD")
 #: Steps of a pair besides its characters, and a cutoff above every number of edits.
@@ -42,25 +43,15 @@ ROW_PAIRS = {
 
 def edits(strings: Any, src: Array, dst: Array, cutoff: int) -> Array:
     """Return the number of edits of each pair, (m,) float64, infinite above `cutoff`."""
-    distance = cp.empty(src.size)
-    _count_edits(strings, src, dst, cutoff, None, distance)
-    if strings.longest <= WORD:
-        return distance
-    long = cp.flatnonzero(distance < 0)
-    size = max(FEWEST, int(min(EDGE_BYTES, free_bytes() / 4)) // strings.longest)
-    for begin in range(0, long.size, size):
-        part = long[begin : begin + size]
-        edges, part_distance = cp.empty(part.size * strings.longest, cp.int8), cp.empty(part.size)
-        _count_edits(strings, src[part], dst[part], cutoff, edges, part_distance)
-        distance[part] = part_distance
+    distance, longest = cp.empty(src.size), strings.longest if strings.longest > WORD else 0
+    size = max(FEWEST, int(min(EDGE_BYTES, free_bytes() / 4)) // longest) if longest else max(1, src.size)
+    edges = cp.empty(min(size, src.size) * longest, cp.int8)
+    for part in equal_slices(slice(0, src.size), size):
+        launch(
+            STRINGS, "count_edits", part.stop - part.start, strings.codes, strings.starts, src[part], dst[part],
+            part.stop - part.start, cutoff, edges, longest, distance[part],
+        )  # fmt: skip
     return distance
-
-
-def _count_edits(strings: Any, src: Array, dst: Array, cutoff: int, edges: Array, distance: Array) -> None:
-    launch(
-        STRINGS, "count_edits", src.size, strings.codes, strings.starts, src, dst, src.size, cutoff, edges,
-        strings.longest, distance,
-    )  # fmt: skip
 
 
 def steps(strings: Any) -> float:

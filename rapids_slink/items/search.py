@@ -13,7 +13,6 @@ least are kept.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
 from math import ceil, inf
 from typing import Any, NamedTuple
 
@@ -412,30 +411,20 @@ def pairs_of_ranges(
             advance()
 
 
-def pairs_of_copies(pairs: Pairs, distinct: Distinct) -> Iterator[Pairs]:
-    """Yield the pairs of rows that pairs of distinct items stand for: each row of one with each row of the other."""
-    rows, device = distinct.rows, distinct.items.device
-    a, b, weight = pairs
-    if len(distinct.items) == distinct.of_row.size:
+def pairs_of_rows(pairs: Pairs, distinct: Distinct, limit: float) -> Iterator[Pairs]:
+    """Yield the pairs of rows within a limit that pairs of distinct items stand for, and those of equal rows."""
+    rows, device, (a, b, weight) = distinct.rows, distinct.items.device, pairs
+    if len(distinct.items) == distinct.of_row.size or limit < 0:
         yield pairs
         return
-    xp = device.xp
+    xp, order = device.xp, rows.order
     starts, sizes = device.asarray(rows.starts), device.asarray(rows.sizes)
     for pair, member in pairs_of_ranges(xp.zeros_like(a, dtype="int64"), sizes[a] * sizes[b], device):
         i, j = xp.divmod(member, sizes[b[pair]])
-        src, dst = rows.order[starts[a[pair]] + i], rows.order[starts[b[pair]] + j]
+        src, dst = order[starts[a[pair]] + i], order[starts[b[pair]] + j]
         yield xp.minimum(src, dst), xp.maximum(src, dst), weight[pair]
-
-
-def pairs_of_equal_rows(distinct: Distinct, limit: float) -> Iterator[Pairs]:
-    """Yield the pairs of equal rows, at distance zero, unless the limit is below it."""
-    rows, device = distinct.rows, distinct.items.device
-    if limit < 0 or len(distinct.items) == distinct.of_row.size:
-        return
-    xp, order, starts = device.xp, rows.order, device.asarray(rows.starts)
-    position = xp.arange(order.size, dtype="int64")
-    end = starts[distinct.of_row[order] + 1]
-    for owner, member in pairs_of_ranges(position + 1, end - position - 1, device):
+    following = xp.arange(1, order.size + 1, dtype="int64")
+    for owner, member in pairs_of_ranges(following, starts[distinct.of_row[order] + 1] - following, device):
         yield order[owner], order[member], xp.zeros(owner.size)
 
 
@@ -617,10 +606,7 @@ class NearItems(PairFrames):
                 middle = (part.start + part.stop) // 2
                 waiting += [slice(middle, part.stop), slice(part.start, middle)]
                 continue
-            for src, dst, weight in chain(
-                pairs_of_copies(pairs, self.distinct),
-                pairs_of_equal_rows(self.distinct, float(self.task.distances[-1])),
-            ):
+            for src, dst, weight in pairs_of_rows(pairs, self.distinct, float(self.task.distances[-1])):
                 kept = (src >= part.start) & (src < part.stop)
                 if not self.is_one:
                     kept &= dst >= self.n_rows

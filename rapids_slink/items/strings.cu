@@ -11,8 +11,8 @@ constexpr u64 FACTOR = 0x9E3779B97F4A7C15ull, INVERSE = 0xF1DE83E19937733Dull;  
 __device__ __forceinline__ long long job() { return (long long)blockIdx.x * blockDim.x + threadIdx.x; }
 
 // Returns the number of edits between a string of `m` characters, 0 < m <= n, and one of n, or a number above `most` if there are more.
-// `edge` has a byte for each of the n characters: each word of the first string writes them, and the next word reads them. It may be
-// null if there is one word.
+// `edge` has a byte for each of the n characters: each word of the first string writes them, and the next word reads them. There are
+// none if there is one word.
 __device__ int columns(const int* __restrict__ a, int m, const int* __restrict__ b, int n, long long most, signed char* edge) {
     long long value = m;
     for (int first = 0; first < m; first += WORD) {
@@ -43,8 +43,8 @@ __device__ int columns(const int* __restrict__ a, int m, const int* __restrict__
     return (int)value;
 }
 
-// Sets distance[i] to the number of edits of pair i, or to infinity if that is above `most`. `edges` has `longest` bytes for each pair.
-// If it is null, pairs of two long strings get a negative distance instead.
+// Sets distance[i] to the number of edits of pair i, or to infinity if that is above `most`. `edges` has `longest` bytes for each pair,
+// which are none if no string is longer than a word.
 extern "C" __global__ void count_edits(const int* __restrict__ codes, const long long* __restrict__ starts, const int* __restrict__ src, const int* __restrict__ dst, long long pairs, int most, signed char* edges, long long longest, double* __restrict__ distance) {
     long long pair = job();
     if (pair >= pairs) return;
@@ -60,11 +60,7 @@ extern "C" __global__ void count_edits(const int* __restrict__ codes, const long
     }
     for (; m && codes[a] == codes[b]; a++, b++) m--, n--;
     for (; m && codes[a + m - 1] == codes[b + n - 1];) m--, n--;
-    if (m > WORD && !edges) {
-        distance[pair] = -1;
-        return;
-    }
-    long long value = m ? columns(codes + a, (int)m, codes + b, (int)n, most, edges ? edges + pair * longest : nullptr) : n;
+    long long value = m ? columns(codes + a, (int)m, codes + b, (int)n, most, edges + pair * longest) : n;
     distance[pair] = value > most ? INFINITE : (double)value;
 }
 

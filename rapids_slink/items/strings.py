@@ -73,7 +73,8 @@ class Strings(Items):
     @classmethod
     def kept(cls, X: Any, metric: Metric, device: Device) -> np.ndarray:
         """Return the strings of an input, (n,) Python objects."""
-        return strings_of(X, metric, device)
+        column, _ = column_of(X, metric, device, "X")
+        return _objects(column.to_pandas() if library_of(column) == "cudf" else column).copy()
 
     @property
     def lengths(self) -> Array:
@@ -199,12 +200,6 @@ def characters_of(X: Any, metric: Metric, device: Device, name: str) -> tuple[Ar
     return device.asarray(points), device.asarray(lengths)
 
 
-def strings_of(X: Any, metric: Metric, device: Device) -> np.ndarray:
-    """Return the strings of an input that `characters_of` has read, (n,) Python objects."""
-    column, _ = column_of(X, metric, device, "X")
-    return _objects(column.to_pandas() if library_of(column) == "cudf" else column).copy()
-
-
 def _objects(column: Any) -> np.ndarray:
     return column.to_numpy(dtype=object) if hasattr(column, "to_numpy") else np.asarray(column, dtype=object)
 
@@ -260,11 +255,9 @@ def _decoded(words: Array, device: Device) -> Array:
 
     The bytes of each character come as one number, its first byte in the highest place, as cuDF stores them.
     """
-    xp = device.xp
-    words = words.view("uint32")
-    tail = words & 0x3F | words >> 2 & 0xFC0 | words >> 4 & 0x3F000
-    two, three = words & 0x1F00, words & 0xF0000
-    four = words >> 24 & 0x07
-    decoded = xp.where(words < 0x80, words, xp.where(words < 0xE000, words & 0x3F | two >> 2, 0))
-    decoded = xp.where((words >= 0xE000) & (words < 0xF0000000), tail & 0xFFF | three >> 4, decoded)
-    return xp.where(words >= 0xF0000000, tail & 0x3FFFF | four << 18, decoded).astype("int32")
+    if not words.size:
+        return words
+    words, at = device.xp.unique(words.view("uint32"), return_inverse=True)
+    encoded = (word.to_bytes(4, "big").lstrip(b"\0") or b"\0" for word in words.tolist())
+    points = np.array([ord(character.decode()) for character in encoded], np.int32)
+    return device.asarray(points)[at.reshape(-1)]
