@@ -93,18 +93,15 @@ RESULT_BYTES = 40
 def fit(X: Any, settings: Settings, rule: ClusterRule, fit_rows: Any = None) -> dict[str, Any]:
     """Return the attributes of a model fitted on points: those of `attributes_of`, and ``report_``.
 
-    `fit_rows` is the function that returns those of `attributes_of`, by default `fit_points`.
+    `fit_rows` is the function that returns those of `attributes_of`, by default `fit_points`, or with `cannot_link`
+    `fit_pairs`.
     """
     device = resolve(settings.device, X)
     report = Report(device=device.name, metric=settings.metric.name)
     with run_scope(device, settings.memory_limit), compiling_bar() if settings.progress is True else nullcontext():
-        fitted = (fit_rows or fit_points)(X, settings, rule, device, report)
+        by_default = fit_points if settings.cannot_link is None else fit_pairs
+        fitted = (fit_rows or by_default)(X, settings, rule, device, report)
     return {**fitted, "report_": report}
-
-
-def fit_apart(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
-    """Return the attributes of a model fitted with `Settings.cannot_link`; see `fit`."""
-    return fit(X, settings, rule, fit_pairs)
 
 
 def check_apart(X: Any, settings: Settings) -> None:

@@ -143,11 +143,9 @@ class PointHierarchy(RowEstimator, Hierarchy, Estimator):
         X = as_known(X)
         settings = self._settings(**more)
         rule, engine = self._cluster_rule(settings), engine_of(X, metric=settings.metric)
-        fit = engine.fit
         if settings.cannot_link is not None:
             pipeline.check_apart(X, settings)
-            fit = engine.fit_apart
-        fitted = fit(X, settings, rule)
+        fitted = engine.fit(X, settings, rule)
         if self.max_distance is None:
             fitted["_max_distance_"] = settings.max_distance  # that of min_similarity
         return self._take(fitted)

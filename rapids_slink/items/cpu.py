@@ -76,23 +76,16 @@ def differences_of_rows(strings: Any, rows: np.ndarray, points: slice) -> np.nda
 
 def differences(strings: Any, src: np.ndarray, dst: np.ndarray, cutoff: int) -> np.ndarray:
     """Return at how many positions each pair differs, (m,) float64, infinite above `cutoff` or for unequal lengths."""
-    distance = np.empty(src.size)
-
-    def work(part: slice) -> None:
-        _differences(strings.codes, strings.starts, src[part], dst[part], cutoff, distance[part])
-
-    for_each_chunk(CPU, work, chunks_for_cores(src.size, LEAST_STRINGS))
+    codes, starts, distance = strings.codes, strings.starts, np.empty(src.size)
+    shares = chunks_for_cores(src.size, LEAST_STRINGS)
+    for_each_chunk(CPU, lambda own: _differences(codes, starts, src[own], dst[own], cutoff, distance[own]), shares)
     return distance
 
 
 def hash_strings(strings: Any) -> np.ndarray:
     """Return a hash of each string, (n,) uint64, the same for equal strings."""
-    hashes = np.empty(len(strings), np.uint64)
-
-    def work(part: slice) -> None:
-        _hash_strings(strings.codes, strings.starts, part.start, hashes[part])
-
-    for_each_chunk(CPU, work, chunks_for_cores(hashes.size, LEAST_STRINGS))
+    hashes, shares = np.empty(len(strings), np.uint64), chunks_for_cores(len(strings), LEAST_STRINGS)
+    for_each_chunk(CPU, lambda own: _hash_strings(strings.codes, strings.starts, own.start, hashes[own]), shares)
     return hashes
 
 
@@ -350,12 +343,8 @@ def hashed_bits(sets: Any, width: int, fit: bool) -> tuple[np.ndarray, np.ndarra
     """
     n = len(sets)
     words, ones = np.zeros((n, width // WORD_BITS), np.uint64), np.zeros(n, np.int64)
-    starts, columns = read_only(sets.starts), read_only(sets.columns)
-
-    def work(part: slice) -> None:
-        _put_bits(starts, columns, width, fit, part.start, part.stop, words, ones)
-
-    for_each_chunk(CPU, work, chunks_for_cores(n, LEAST_SETS))
+    starts, columns, shares = read_only(sets.starts), read_only(sets.columns), chunks_for_cores(n, LEAST_SETS)
+    for_each_chunk(CPU, lambda own: _put_bits(starts, columns, width, fit, own.start, own.stop, words, ones), shares)
     return words, ones
 
 
@@ -449,11 +438,7 @@ def hash_rows(rows: Any) -> np.ndarray:
     out = np.empty(len(rows), np.uint64)
     bits = None if rows.values is None else read_only(rows.values.view(f"uint{8 * rows.values.itemsize}"))
     starts, columns, shares = read_only(rows.starts), read_only(rows.columns), chunks_for_cores(out.size, LEAST_ROWS)
-
-    def work(part: slice) -> None:
-        _hash_rows(starts, columns, bits, part.start, part.stop, out)
-
-    for_each_chunk(CPU, work, shares)
+    for_each_chunk(CPU, lambda own: _hash_rows(starts, columns, bits, own.start, own.stop, out), shares)
     return out
 
 
@@ -463,11 +448,8 @@ def compare_rows(how: str, rows: Any, src: np.ndarray, dst: np.ndarray) -> np.nd
     starts, columns, src, dst = (read_only(array) for array in (rows.starts, rows.columns, src, dst))
     values = None if rows.values is None else read_only(rows.values)
     out: np.ndarray = np.empty(src.size, dtype)
-
-    def work(part: slice) -> None:
-        kernel(starts, columns, values, src, dst, rows.n_features, part.start, part.stop, out)
-
-    for_each_chunk(CPU, work, chunks_for_cores(src.size, LEAST_PAIRS))
+    d, shares = rows.n_features, chunks_for_cores(src.size, LEAST_PAIRS)
+    for_each_chunk(CPU, lambda own: kernel(starts, columns, values, src, dst, d, own.start, own.stop, out), shares)
     return out
 
 

@@ -473,10 +473,8 @@ def nearest_items(
     number = xp.zeros(n, "int32") if number is None else number
     distinct = distinct_items(items, number, LISTED_BYTES * m * k)
     count, item_of_row = len(distinct.items), distinct.of_row
-    order, counts = (
-        stable_order(item_of_row[m:], xp).astype("int32") + np.int32(m),
-        xp.bincount(item_of_row[m:], minlength=count),
-    )
+    order = stable_order(item_of_row[m:], xp).astype("int32") + np.int32(m)
+    counts = xp.bincount(item_of_row[m:], minlength=count)
     starts, is_query = xp.cumsum(counts) - counts, xp.zeros(count, bool)
     is_query[item_of_row[:m]] = True
     first_row = xp.where(counts > 0, order[xp.minimum(starts, order.size - 1)], -1)
