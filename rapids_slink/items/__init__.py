@@ -64,6 +64,11 @@ class Items(Protocol):
     def __len__(self) -> int:
         return int(self.starts.size) - 1
 
+    @property
+    def sizes(self) -> Array:
+        """Return the number of characters or entries of each item, (n,) int64."""
+        return self.starts[1:] - self.starts[:-1]
+
     def take(self, rows: Array) -> Self:
         """Return the items of these rows, an (m,) array of integers, in their order."""
         ...

@@ -56,7 +56,7 @@ def edits(strings: Any, src: Array, dst: Array, cutoff: int) -> Array:
 
 def steps(strings: Any) -> float:
     """Return how many steps all edits take; a step takes a character of one string with a word of the other."""
-    return float((-(-strings.lengths // WORD)).sum()) * (strings.codes.size + PAIR_STEPS * len(strings)) / 2
+    return float((-(-strings.sizes // WORD)).sum()) * (strings.codes.size + PAIR_STEPS * len(strings)) / 2
 
 
 def edits_of_rows(strings: Any, rows: Array, points: slice) -> Array:

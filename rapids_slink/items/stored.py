@@ -122,11 +122,6 @@ class StoredRows(Items):
         """Raise ValueError: a model that predicts takes rows of features."""
         raise ValueError(f"prediction_data=True takes the rows' features, and {without_features(metric)}")
 
-    @property
-    def sizes(self) -> Array:
-        """Return the number of entries of each row, (n,) int64."""
-        return self.starts[1:] - self.starts[:-1]
-
     def take(self, rows: Array) -> Self:
         """Return these rows, in their order."""
         rows = self.device.asarray(rows, "int64")

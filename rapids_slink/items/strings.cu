@@ -1,14 +1,13 @@
 // These kernels count the edits and the differing characters of pairs of strings, and make hashes, keys and bits. cpu.py has the
 // definitions.
 #include "items/mixing.cuh"
+#include "runtime/include/threads.cuh"
 
 typedef unsigned long long u64;
 
 constexpr int WORD = 64;  // a word holds this number of characters
 constexpr u64 FACTOR = 0x9E3779B97F4A7C15ull, INVERSE = 0xF1DE83E19937733Dull;  // both are odd, and their product is 1 modulo 2^64
 #define INFINITE __longlong_as_double(0x7ff0000000000000ll)
-
-__device__ __forceinline__ long long job() { return (long long)blockIdx.x * blockDim.x + threadIdx.x; }
 
 // Returns the number of edits between a string of `m` characters, 0 < m <= n, and one of n, or a number above `most` if there are more.
 // `edge` has a byte for each of the n characters: each word of the first string writes them, and the next word reads them. There are
@@ -46,7 +45,7 @@ __device__ int columns(const int* __restrict__ a, int m, const int* __restrict__
 // Sets distance[i] to the number of edits of pair i, or to infinity if that is above `most`. `edges` has `longest` bytes for each pair,
 // which are none if no string is longer than a word.
 extern "C" __global__ void count_edits(const int* __restrict__ codes, const long long* __restrict__ starts, const int* __restrict__ src, const int* __restrict__ dst, long long pairs, int most, signed char* edges, long long longest, double* __restrict__ distance) {
-    long long pair = job();
+    long long pair = thread_index();
     if (pair >= pairs) return;
     long long a = starts[src[pair]], m = starts[src[pair] + 1] - a, b = starts[dst[pair]], n = starts[dst[pair] + 1] - b;
     if (m > n) {
@@ -66,7 +65,7 @@ extern "C" __global__ void count_edits(const int* __restrict__ codes, const long
 
 // Sets distance[i] to the number of positions at which pair i differs, or to infinity if that is above `most` or the lengths differ.
 extern "C" __global__ void count_differences(const int* __restrict__ codes, const long long* __restrict__ starts, const int* __restrict__ src, const int* __restrict__ dst, long long pairs, int most, double* __restrict__ distance) {
-    long long pair = job();
+    long long pair = thread_index();
     if (pair >= pairs) return;
     long long a = starts[src[pair]], m = starts[src[pair] + 1] - a, b = starts[dst[pair]], n = starts[dst[pair] + 1] - b;
     long long count = 0;
@@ -84,7 +83,7 @@ __device__ u64 sum_of_string(const int* __restrict__ codes, long long begin, lon
 
 // Writes the sum of the hashes of a string's characters with their positions.
 extern "C" __global__ void hash_strings(const int* __restrict__ codes, const long long* __restrict__ starts, long long n, u64* __restrict__ hashes) {
-    long long row = job();
+    long long row = thread_index();
     if (row >= n) return;
     u64 total = 0;
     for (long long begin = starts[row], i = begin; i < starts[row + 1]; i++)
@@ -95,7 +94,7 @@ extern "C" __global__ void hash_strings(const int* __restrict__ codes, const lon
 // Writes the keys of the strings from `first_row` on with up to `deleted` characters, at most two, left out. If `is_placed`, a key
 // depends on their positions, too. Those of the k-th string are written from first[k] on.
 extern "C" __global__ void delete_characters(const int* __restrict__ codes, const long long* __restrict__ starts, long long first_row, long long count, int deleted, bool is_placed, const long long* __restrict__ first, int* __restrict__ item, u64* __restrict__ key) {
-    long long k = job();
+    long long k = thread_index();
     if (k >= count) return;
     long long row = first_row + k, at = first[k], begin = starts[row], end = starts[row + 1];
     u64 whole = sum_of_string(codes, begin, end), before = 0, power = 1;
@@ -120,7 +119,7 @@ extern "C" __global__ void delete_characters(const int* __restrict__ codes, cons
 
 // Sets the bits of each string in `bytes` bytes of zeros: see cpu.py. `counts` has `buckets` zeros for each string.
 extern "C" __global__ void project_strings(const int* __restrict__ codes, const long long* __restrict__ starts, long long n, int ones, int buckets, int bytes, unsigned char* __restrict__ counts, unsigned char* __restrict__ values) {
-    long long row = job();
+    long long row = thread_index();
     if (row >= n) return;
     long long begin = starts[row];
     for (long long i = begin; i < starts[row + 1]; i++) {

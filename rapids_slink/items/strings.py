@@ -76,15 +76,10 @@ class Strings(Items):
         column, _ = column_of(X, metric, device, "X")
         return _objects(column.to_pandas() if library_of(column) == "cudf" else column).copy()
 
-    @property
-    def lengths(self) -> Array:
-        """Return the number of characters of each string, (n,) int64."""
-        return self.starts[1:] - self.starts[:-1]
-
     @cached_property
     def longest(self) -> int:
         """Return the length of the longest string, 0 if there is none."""
-        return int(self.lengths.max()) if len(self) else 0
+        return int(self.sizes.max()) if len(self) else 0
 
     def take(self, rows: Array) -> Self:
         """Return the strings of these rows, in their order."""
@@ -93,7 +88,7 @@ class Strings(Items):
 
     def classes(self) -> Array | None:
         """Return the strings' lengths, if only equally long strings are compared; None for edits."""
-        return None if self.metric is LEVENSHTEIN else self.lengths
+        return None if self.metric is LEVENSHTEIN else self.sizes
 
     def hashes(self) -> Array:
         """Return a hash of each string, (n,) uint64, the same for equal strings."""
@@ -153,7 +148,7 @@ class Strings(Items):
 
     def _counts(self, deleted: int, rows: slice) -> Array:
         """Return how many keys each string of a range has, int64."""
-        n = self.lengths[rows]
+        n = self.sizes[rows]
         return 1 + (deleted > 0) * n + (deleted > 1) * (n * (n - 1) // 2)
 
     def projection(self, limit: float) -> Projection:
