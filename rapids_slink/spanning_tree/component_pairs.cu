@@ -16,29 +16,6 @@ constexpr float UNLIMITED = 1.0 / 0.0;  // the limit of pairs of components that
 
 // --- Components --------------------------------------------------------------------------------------------------------------
 
-// Writes the keys that sort points by component, which is above the point.
-extern "C" __global__ void pack_components(long long n, const int* __restrict__ component, u64* __restrict__ key) {
-    long long i = thread_index();
-    if (i < n) key[i] = (u64)component[i] << 32 | i;
-}
-
-// Writes the points sorted by component, as int32, their components' numbers in that order and by point, and where each of k
-// components starts, and n.
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) number_components(
-    long long n, int k, const u64* __restrict__ key, int* order, u32* number, u32* of_blocks, long long* __restrict__ start,
-    int* __restrict__ of_point, u64* arrived) {
-    ResidentBlocks blocks{arrived};
-    blocks.running_sums(0, n, 0, number, of_blocks, [&](long long i) {
-        order[i] = key[i];
-        return (u32)(i && key[i] >> 32 != key[i - 1] >> 32);
-    });
-    blocks.each(n, [&](long long i) {
-        of_point[order[i]] = number[i];
-        if (!i || number[i] != number[i - 1]) start[number[i]] = i;
-        if (i == n - 1) start[k] = n;
-    });
-}
-
 // Writes a sample of each component's points (with repeats if it is small) and their mean. `otherwise` replaces features that are not
 // finite. One block per component.
 template <class Value> __device__ void sample_component(
@@ -127,50 +104,6 @@ extern "C" __global__ void measure_pairs(
     first[pair] = a, second[pair] = b;
     separation[pair] = (between > 0 ? between / centroids.distance(a, b) : -1.0 / 0.0) - errors.moved;
     support_first[pair] = order[~(u32)forth], support_second[pair] = order[~(u32)back];
-}
-
-// Lists the pairs with a separation below half the largest distance of points of the pair's weight.
-extern "C" __global__ void list_overlapping(
-    long long pairs, const double* __restrict__ separation, const double* __restrict__ weight, const FilterRadius radius,
-    int* __restrict__ at, int* __restrict__ count) {
-    long long c = thread_index();
-    bool overlaps = c < pairs && separation[c] < radius.scaled_distance(weight[c]) / 2;
-    int slot = claim_in_warp(overlaps, count);
-    if (overlaps) at[slot] = c;
-}
-
-// Writes all pairs of sampled points of each listed component pair: every `step`-th point, `per_component` points of each component.
-extern "C" __global__ void pair_samples(
-    long long pairs, const int* __restrict__ sample, const int* __restrict__ first, const int* __restrict__ second,
-    const int* __restrict__ pair, int per_component, int step, int* __restrict__ a, int* __restrict__ b,
-    int* __restrict__ of_pair) {
-    long long i = thread_index();
-    if (i >= pairs) return;
-    int of = pair[i / (per_component * per_component)], two = i % (per_component * per_component);
-    a[i] = sample[first[of] * SAMPLED + two / per_component * step];
-    b[i] = sample[second[of] * SAMPLED + two % per_component * step];
-    of_pair[i] = of;
-}
-
-// Lists the pairs with a separation of at most the distance of points of their bottleneck's weight, and the bottlenecks. A bottleneck is a
-// range maximum over leaf order, of two overlapping power-of-two ranges. `table` has the nodes' positions, then a row of n for
-// each length.
-extern "C" __global__ void list_within_bottlenecks(
-    long long pairs, const int* __restrict__ first, const int* __restrict__ second, const double* __restrict__ separation,
-    const double* __restrict__ table, int n, const FilterRadius radius, int* __restrict__ kept_first,
-    int* __restrict__ kept_second, double* __restrict__ upper, int* __restrict__ count) {
-    long long c = thread_index();
-    bool within = false;
-    double bottleneck = 0;
-    if (c < pairs) {
-        int a = table[first[c]], b = table[second[c]], low = min(a, b), high = max(a, b);
-        int level = 31 - __clz(high - low);
-        const double* largest = table + (size_t)(1 + level) * n;
-        bottleneck = fmax(largest[low], largest[high - (1 << level)]);
-        within = separation[c] <= radius.scaled_distance(bottleneck);
-    }
-    int slot = claim_in_warp(within, count);
-    if (within) kept_first[slot] = first[c], kept_second[slot] = second[c], upper[slot] = bottleneck;
 }
 
 // --- Facing points ---------------------------------------------------------------------------------------------------------
@@ -296,16 +229,6 @@ extern "C" __global__ void list_items(
         else above = middle;
     }
     item[i] = make_int4(row_tile, tile, tile + near, c);
-}
-
-// Writes the number of the pair of each two of k components, in the order of the dendrogram's leaves; it stays -1 if there is none.
-extern "C" __global__ void number_pairs(
-    long long pairs, int k, const int* __restrict__ first, const int* __restrict__ second, const int* __restrict__ leaf,
-    int* __restrict__ number) {
-    long long c = thread_index();
-    if (c >= pairs) return;
-    long long a = leaf[first[c]], b = leaf[second[c]];
-    number[a * k + b] = number[b * k + a] = c;
 }
 
 // Lists items of blocks and tiles of n points sorted by component, whatever components they have points of. Each block of rows meets the

@@ -16,12 +16,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from rapids_slink.dendrogram.cpu import merge_in_order
 from rapids_slink.forced import forced
+from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.choose import COSTS, ROUNDS, connects
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.filter import (
@@ -32,7 +33,7 @@ from rapids_slink.neighbors.filter import (
     shrink_factor,
 )
 from rapids_slink.neighbors.task import BLOCK_VALUES, Search, equal_slices, mutual_reachability, row_blocks
-from rapids_slink.ordering import sort_in_place
+from rapids_slink.ordering import sort_in_place, stable_order
 from rapids_slink.points.output import EDGE_TYPES
 from rapids_slink.report import Report
 from rapids_slink.runtime.compiling import njit
@@ -57,6 +58,16 @@ class Components:
 
     def __len__(self) -> int:
         return int(self.start.size) - 1
+
+    @classmethod
+    def of(cls, label: Array, k: int, xp: ModuleType) -> Self:
+        """Sort points by their labels, k different ones of any values."""
+        order = stable_order(label, xp).astype("int32")
+        ordered = label[order]
+        number = xp.concatenate((xp.zeros(1, "int32"), xp.cumsum(ordered[1:] != ordered[:-1], dtype="int32")))
+        of_point = xp.empty_like(number)
+        of_point[order] = number
+        return cls(order, number, xp.searchsorted(number, xp.arange(k + 1, dtype="int32")), of_point)
 
     @cached_property
     def size(self) -> Array:
@@ -171,6 +182,15 @@ class ConnectContext:
         """
         return self.kernels.sample_components(self.filter.points, self.components, self.filter.scaling.centre)
 
+    def scaled_distance(self, weight: Array) -> Any:
+        """Return upper bounds of the distances of pairs of these weights, in the filter's scale."""
+        *terms, scale, _, _ = self.radius_terms
+        return scale * Metric.true_distance_bound(weight, self.device.xp, *terms)
+
+    def flatnonzero(self, flags: Array) -> Array:
+        """Return the indices of the flags that are set, int32, on a GPU in no order."""
+        return self.filter.exact_kernels.flatnonzero(flags)
+
     @cached_property
     def radius_terms(self) -> tuple[float, ...]:
         """Return the terms of an upper bound of a pair's distance by its weight, in the filter's scale."""
@@ -213,7 +233,7 @@ def connect_components(
         return None
     if PAIR_BYTES * k**2 / 2 + CENTROID_BYTES * k * filter_.n_features > search.free_bytes / 4:
         return None
-    components = Components(*kernels(filter_.device).sort_by_component(component, k))
+    components = Components.of(component, k, filter_.device.xp)
     context = ConnectContext(search, filter_, core, components, rounds * rows.size * component.size)
     pairs, separations = _separations(context)
     weight = context.pair_weights(*pairs.support)
@@ -253,15 +273,25 @@ def _separations(context: ConnectContext) -> tuple[ComponentPairs, Separations]:
 
 def _compare_samples(context: ConnectContext, pairs: ComponentPairs, weight: Array) -> bool:
     """Lower the weights of pairs of small separation to the least of their samples; return False if these are many."""
-    near = context.kernels.overlapping(pairs, weight, context.radius_terms)
+    near = context.flatnonzero(pairs.separation < context.scaled_distance(weight) / 2)
     width = min(SAMPLED, int((context.budget / COSTS[context.device.name].weight / max(1, near.size)) ** 0.5))
     are_many = near.size > MAX_OVERLAPPING * len(context.components) and not forced().connect
     if are_many or width < MIN_SAMPLED:
         return False
-    for at in row_blocks(near.size, SAMPLED**2, min(BLOCK_VALUES, context.capacity(FOUND_BYTES))):
-        src, dst, pair = context.kernels.pair_samples(context.samples[0], pairs, near[at], -(-SAMPLED // width))
+    sample, xp = context.samples[0][:, :: -(-SAMPLED // width)], context.device.xp
+    for at in row_blocks(near.size, sample.shape[1] ** 2, min(BLOCK_VALUES, context.capacity(FOUND_BYTES))):
+        src, dst, pair = pair_samples(sample, pairs, near[at], xp)
         context.tighten(weight, src, dst, pair)
     return True
+
+
+def pair_samples(sample: Array, pairs: ComponentPairs, at: Array, xp: ModuleType) -> tuple[Array, Array, Array]:
+    """Return all pairs of sampled points of the two components, for the pairs at `at`.
+
+    The pairs of points come as two arrays, with the number of each one's component pair.
+    """
+    a, b = xp.broadcast_arrays(sample[pairs.first[at], :, None], sample[pairs.second[at], None, :])
+    return a.ravel(), b.ravel(), xp.repeat(at, sample.shape[1] ** 2)
 
 
 def _within_bottlenecks(context: ConnectContext, pairs: ComponentPairs, weight: Array) -> tuple[Ends, Array, Array]:
@@ -269,8 +299,22 @@ def _within_bottlenecks(context: ConnectContext, pairs: ComponentPairs, weight: 
     in_tree = _tree(pairs.first, pairs.second, weight, context)
     table = path_bottlenecks(*(to_host(column[in_tree]) for column in (pairs.first, pairs.second, weight)))
     bottlenecks, leaf = (context.device.asarray(part) for part in (table, table[0].astype(np.int32)))
-    first, second, upper = context.kernels.within_bottlenecks(pairs, bottlenecks, context.radius_terms)
-    return Ends(first, second), upper, leaf
+    return *within_bottlenecks(pairs, bottlenecks, context), leaf
+
+
+def within_bottlenecks(pairs: ComponentPairs, table: Array, context: ConnectContext) -> tuple[Ends, Array]:
+    """Return the pairs with a separation of at most the distance of points of their bottleneck's weight.
+
+    The result is the ends of these pairs and their bottlenecks. A bottleneck is the largest height of a range of
+    leaves, which two ranges of 2 to the `level` cover.
+    """
+    xp, position, largest = context.device.xp, table[0].astype("int32"), table[1:]
+    first, second = position[pairs.first], position[pairs.second]
+    low, high = xp.minimum(first, second), xp.maximum(first, second)
+    level = xp.frexp((high - low).astype("float64"))[1] - 1
+    bottleneck = xp.maximum(largest[level, low], largest[level, high - (1 << level)])
+    at = context.flatnonzero(pairs.separation <= context.scaled_distance(bottleneck))
+    return Ends(pairs.first[at], pairs.second[at]), bottleneck[at]
 
 
 def _by_filter(context: ConnectContext, ends: Ends, upper: Array, leaf: Array, separations: Separations) -> PointPairs:
@@ -284,9 +328,10 @@ def _by_filter(context: ConnectContext, ends: Ends, upper: Array, leaf: Array, s
     """
     filter_: Any
     components, kernels, filter_ = context.components, context.kernels, context.filter
-    order, component, *_ = kernels.sort_by_component(leaf[components.of_point], len(components))
+    by_leaf = Components.of(leaf[components.of_point], len(components), context.device.xp)
+    order, component = by_leaf.order, by_leaf.number
     facing_cost = {None: FACING_COST, "facing": 0}.get(forced().connect, MANY_ROUNDS)
-    many, number = facing_cost * order.size * len(components), kernels.pair_numbers(ends, leaf)
+    many, number = facing_cost * order.size * len(components), pair_numbers(ends, leaf, context.device.xp)
     plan, sets = kernels.plan_blocks(component, number, upper, many), None
     if plan.formed > many:
         sets = _facing(context, ends, upper, separations)
@@ -307,6 +352,13 @@ def _by_filter(context: ConnectContext, ends: Ends, upper: Array, leaf: Array, s
         close_pairs = filter_.component_pairs(order, items, upper, context.max_pairs, tested)
         filter_ = filter_.finer() if close_pairs is None else None
     return close_pairs
+
+
+def pair_numbers(ends: Ends, leaf: Array, xp: ModuleType) -> Array:
+    """Return the number of the pair of each two of K components by their leaves, (K, K) int32; -1 without a pair."""
+    number, first, second = xp.full((leaf.size, leaf.size), -1, "int32"), leaf[ends.first], leaf[ends.second]
+    number[first, second] = number[second, first] = xp.arange(first.size, dtype="int32")
+    return number
 
 
 def _facing(context: ConnectContext, ends: Ends, upper: Array, separations: Separations) -> Sets | None:

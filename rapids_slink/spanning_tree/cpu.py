@@ -29,11 +29,11 @@ from rapids_slink.neighbors.kdtree import (
 )
 from rapids_slink.neighbors.rows import Copies
 from rapids_slink.neighbors.task import row_blocks
-from rapids_slink.ordering import NO_EDGE, edge_code, edge_codes, lighter, sort_in_place, stable_order
+from rapids_slink.ordering import NO_EDGE, edge_code, edge_codes, lighter, sort_in_place
 from rapids_slink.runtime.compiling import njit, read_only
 from rapids_slink.runtime.device import CPU, Array
 from rapids_slink.runtime.threads import chunks_for_cores, for_each_chunk, shares, workers
-from rapids_slink.spanning_tree.component_pairs import ROUNDING, SAMPLED, ComponentPairs, Components, Separations
+from rapids_slink.spanning_tree.component_pairs import ROUNDING, SAMPLED, Components, Separations
 from rapids_slink.spanning_tree.lists import Growth
 from rapids_slink.spanning_tree.ways import is_stored
 
@@ -460,17 +460,6 @@ def _trees_by_matrix(formula, rows, order, first, size, begin, min_samples, src,
 # -------------------------------------------------------------------------------------------------- pairs of components
 
 
-def sort_by_component(component: np.ndarray, k: int) -> tuple[np.ndarray, ...]:
-    """Return the points sorted by their labels, k different ones of any values, as the fields of `Components`."""
-    order = stable_order(component, np).astype(np.int32)
-    label = component[order]
-    start = np.concatenate([[0], np.flatnonzero(label[1:] != label[:-1]) + 1, [label.size]])
-    number = np.repeat(np.arange(k, dtype=np.int32), np.diff(start))
-    component_of_point = np.empty_like(number)
-    component_of_point[order] = number
-    return order, number, start, component_of_point
-
-
 def sample_components(points: np.ndarray, components: Components, otherwise: np.ndarray) -> tuple[Any, Any]:
     """Return a sample of points of each of K components, (K, SAMPLED) int32, and the means of the samples, (K, d).
 
@@ -522,43 +511,6 @@ def measure_pairs(separations: Separations, order: np.ndarray) -> tuple[Any, ...
     np.divide(between, length, out=separation, where=between > 0)
     support = order[np.stack([position[first, second], position[second, first]])]
     return first, second, separation - separations.moved, support
-
-
-def overlapping(pairs: ComponentPairs, weight: np.ndarray, radius_terms: tuple[float, ...]) -> np.ndarray:
-    """Return the pairs, int32, with a separation below half the largest distance of points of the pair's weight."""
-    return np.flatnonzero(pairs.separation < _scaled_distance(weight, radius_terms) / 2).astype(np.int32)
-
-
-def pair_samples(sample: np.ndarray, pairs: ComponentPairs, at: np.ndarray, step: int) -> tuple[Any, Any, Any]:
-    """Return all pairs of points between every `step`-th sampled point of the two components, for the pairs at `at`.
-
-    The pairs of points come as two arrays, with the number of each one's component pair.
-    """
-    sample = sample[:, ::step]
-    a, b = np.broadcast_arrays(sample[pairs.first[at], :, None], sample[pairs.second[at], None, :])
-    return a.ravel(), b.ravel(), np.repeat(at, sample.shape[1] ** 2)
-
-
-def within_bottlenecks(
-    pairs: ComponentPairs, bottlenecks: np.ndarray, radius_terms: tuple[float, ...]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the pairs with a separation of at most the distance of points of their bottleneck's weight.
-
-    The result is the ends of these pairs and their bottlenecks.
-    """
-    position, largest = bottlenecks[0].astype(np.int32), bottlenecks[1:]
-    first, second = position[pairs.first], position[pairs.second]
-    low, high = np.minimum(first, second), np.maximum(first, second)
-    level = np.frexp(high - low)[1] - 1  # two ranges of 2 to the level, from `low` and from `last` on, cover them
-    last = high - (1 << level)
-    radius = _scaled_distance(largest, radius_terms)
-    at = np.flatnonzero(pairs.separation <= np.maximum(radius[level, low], radius[level, last])).astype(np.int32)
-    low, last, level = low[at], last[at], level[at]
-    return pairs.first[at], pairs.second[at], np.maximum(largest[level, low], largest[level, last])
-
-
-def _scaled_distance(weight: np.ndarray, radius_terms: tuple[float, ...]) -> Any:
-    return radius_terms[4] * Metric.true_distance_bound(weight, np, *radius_terms[:4])
 
 
 # -------------------------------------------------------------------------------------------------------------- friends

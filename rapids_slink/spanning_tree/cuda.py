@@ -33,7 +33,7 @@ from rapids_slink.runtime.cuda import (
     value_option,
 )
 from rapids_slink.runtime.device import Array, cuda
-from rapids_slink.spanning_tree.component_pairs import SAMPLED, ComponentPairs, Components, Ends, Separations
+from rapids_slink.spanning_tree.component_pairs import SAMPLED, Components, Ends, Separations
 from rapids_slink.spanning_tree.lists import Growth
 
 FOREST, DENSE, GROUPED = "spanning_tree/forest.cu", "spanning_tree/dense.cu", "spanning_tree/grouped.cu"
@@ -215,20 +215,6 @@ SUPPORT_ROWS, SUPPORT_THREADS = constant(COMPONENT_PAIRS, "ROWS"), constant(COMP
 _launch_pairs = partial(launch, COMPONENT_PAIRS)
 
 
-def sort_by_component(component: Array, k: int) -> tuple[Array, ...]:
-    """Return the points sorted by their labels, k different ones, as the fields of `Components`."""
-    n = component.size
-    (order, number, component_of_point), start = cp.empty((3, n), cp.int32), cp.empty(k + 1, cp.int64)
-    key, arrived = cp.empty(n, cp.uint64), cp.zeros(1, cp.uint64)
-    _launch_pairs("pack_components", n, n, component, key)
-    key.sort()
-    launch_resident(
-        COMPONENT_PAIRS, "number_components", n, n, k, key, order, number, number_a_block(COMPONENT_PAIRS), start,
-        component_of_point, arrived,
-    )  # fmt: skip
-    return order, number, start, component_of_point
-
-
 def sample_components(points: Array, components: Components, otherwise: Array) -> tuple[Array, Array]:
     """Return a sample of points of each component, and the means of the samples; see `cpu.sample_components`."""
     k, d = len(components), points.shape[1]
@@ -275,38 +261,6 @@ def _structs(separations: Separations) -> tuple[Any, Any]:
     y = separations.centroids.y
     check_arrays("float16", y)
     return c_struct(np.uint64(y.data.ptr), np.int64(y.shape[1] // 8)), c_struct(separations.error, separations.moved)
-
-
-def overlapping(pairs: ComponentPairs, weight: Array, radius_terms: tuple[float, ...]) -> Array:
-    """Return the pairs, int32, in any order, that `cpu.overlapping` returns."""
-    n, radius = weight.size, c_struct(*radius_terms)
-    at, count = cp.empty(n, cp.int32), cp.zeros(1, cp.int32)
-    _launch_pairs("list_overlapping", n, n, pairs.separation, weight, radius, at, count)
-    return at[: int(count[0])]
-
-
-def pair_samples(sample: Array, pairs: ComponentPairs, at: Array, step: int) -> tuple[Array, Array, Array]:
-    """Return all pairs of points between sampled points of two components; see `cpu.pair_samples`."""
-    per_component = -(-SAMPLED // step)
-    a, b, pair = cp.empty((3, at.size * per_component**2), cp.int32)
-    _launch_pairs(
-        "pair_samples", a.size, a.size, sample, pairs.first, pairs.second, at, per_component, step, a, b, pair
-    )
-    return a, b, pair
-
-
-def within_bottlenecks(
-    pairs: ComponentPairs, bottlenecks: Array, radius_terms: tuple[float, ...]
-) -> tuple[Array, Array, Array]:
-    """Return the pairs, in any order, that `cpu.within_bottlenecks` returns, and their bottlenecks."""
-    n, radius = pairs.separation.size, c_struct(*radius_terms)
-    (first, second), upper, count = cp.empty((2, n), cp.int32), cp.empty(n), cp.zeros(1, cp.int32)
-    _launch_pairs(
-        "list_within_bottlenecks", n, n, pairs.first, pairs.second, pairs.separation, bottlenecks, bottlenecks.shape[1],
-        radius, first, second, upper, count,
-    )  # fmt: skip
-    kept = int(count[0])
-    return first[:kept], second[:kept], upper[:kept]
 
 
 def facing_limits(ends: Ends, upper: Array, separations: Separations, radius_terms: tuple[float, ...]) -> Array:
@@ -369,19 +323,10 @@ def work_items(keys: Array, start: Array, ends: Ends, plan: ItemPlan) -> tuple[A
     return filled, items
 
 
-def pair_numbers(ends: Ends, leaf: Array) -> Array:
-    """Return the number of the pair of each two of K components by their leaves, (K, K) int32; -1 without a pair."""
-    k, n = leaf.size, ends.first.size
-    number = cp.empty((k, k), cp.int32)
-    number.data.memset_async(0xFF, number.nbytes)  # -1: CuPy's `full` would be compiled
-    _launch_pairs("number_pairs", n, n, k, ends.first, ends.second, leaf, number)
-    return number
-
-
 def plan_blocks(component: Array, number: Array, upper: Array, limit: int | None = None) -> ItemPlan:
     """Return a plan of the products of pairs of components, in blocks that may have points of several components.
 
-    `component`, (n,) int32, is the component of each point, ascending. `number` is the result of `pair_numbers`, and
+    `component`, (n,) int32, is the component of each point, ascending. `number` is of `pair_numbers`, and
     `upper` has a bound for each pair. If more than `limit` pairs of points would be formed, some are not counted.
     """
     n_items, _, tiles = _list_block_items(component, number, upper, None, limit).tolist()

@@ -1,6 +1,7 @@
 """What is known of components and pairs of them, and the kernels that find it, each alone."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,9 +9,9 @@ from hard_cases import CASES, full
 from oracles import every_pair
 from scipy.spatial.distance import pdist, squareform
 
-from rapids_slink.metrics import EUCLIDEAN
 from rapids_slink.neighbors.brute_force import BruteForceSearch
-from rapids_slink.neighbors.filter import QuantizedPoints, radius_terms
+from rapids_slink.neighbors.exact import kernels as exact_kernels
+from rapids_slink.neighbors.filter import QuantizedPoints
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import resolve, to_host
 from rapids_slink.spanning_tree import component_pairs
@@ -28,7 +29,7 @@ def components_of(engine, kernels):
     """A function from labels to their components."""
 
     def components(label):
-        return Components(*kernels.sort_by_component(engine.asarray(label.astype(np.int32)), np.unique(label).size))
+        return Components.of(engine.asarray(label.astype(np.int32)), np.unique(label).size, engine.xp)
 
     return components
 
@@ -128,24 +129,19 @@ def test_separations_are_below_distances(name, engine, components_of):
 
 
 @pytest.mark.parametrize("step", [full(1), 3, full(8)])
-def test_samples_of_overlapping_pairs(step, engine, kernels):
+def test_samples_of_pairs(step, engine):
     rng = np.random.default_rng(step)
     first, second = np.triu_indices(30, 1)
-    separation, weight = rng.normal(size=first.size), rng.random(first.size)
-    pairs = pairs_of(engine, first, second, separation)
-    sample = rng.integers(0, 999, (30, 64)).astype(np.int32)
-    at = kernels.overlapping(pairs, engine.asarray(weight), radius_terms(5, 2.0, EUCLIDEAN))
-    on_host = to_host(at)
-    np.testing.assert_array_equal(np.sort(on_host), np.flatnonzero(separation < np.sqrt(weight)))
-    assert 0 < on_host.size < first.size
-    a, b, of_pair = map(to_host, kernels.pair_samples(engine.asarray(sample), pairs, at, step))
-    firsts, seconds = sample[first, ::step], sample[second, ::step]
-    expected = [(i, j, c) for c in on_host.tolist() for i in firsts[c] for j in seconds[c]]
+    pairs, sample = pairs_of(engine, first, second), rng.integers(0, 999, (30, 64)).astype(np.int32)[:, ::step]
+    at = rng.permutation(first.size)[:90].astype(np.int32)
+    found = component_pairs.pair_samples(engine.asarray(sample), pairs, engine.asarray(at), engine.xp)
+    a, b, of_pair = map(to_host, found)
+    expected = [(i, j, c) for c in at.tolist() for i in sample[first[c]] for j in sample[second[c]]]
     assert sorted(zip(a.tolist(), b.tolist(), of_pair.tolist(), strict=True)) == sorted(expected)
 
 
 @pytest.mark.parametrize("n", [2, 3, 5, 8, 9, 60])
-def test_path_bottlenecks(n, engine, kernels):
+def test_path_bottlenecks(n, engine):
     rng = np.random.default_rng(n)
     src, dst = np.arange(1, n), (rng.random(n - 1) * np.arange(1, n)).astype(int)
     weight = rng.integers(0, 9, n - 1).astype(float)
@@ -158,10 +154,14 @@ def test_path_bottlenecks(n, engine, kernels):
     bottlenecks = engine.asarray(component_pairs.path_bottlenecks(src[some], dst[some], weight[some]))
     first, second = np.triu_indices(n, 1)
     distance = 2 * np.sqrt(expected[first, second])
+    context = SimpleNamespace(
+        device=engine, flatnonzero=exact_kernels(engine).flatnonzero,
+        scaled_distance=lambda weight: 2 * engine.xp.sqrt(weight),
+    )  # fmt: skip
     for separation, all_within in ((distance * (1 - 1e-6) - 1e-6, True), (distance * (1 + 1e-6) + 1e-6, False)):
         pairs = pairs_of(engine, first, second, separation)
-        found = kernels.within_bottlenecks(pairs, bottlenecks, radius_terms(3, 2.0, EUCLIDEAN))
-        a, b, upper = map(to_host, found)
+        ends, found = component_pairs.within_bottlenecks(pairs, bottlenecks, context)
+        a, b, upper = map(to_host, (*ends, found))
         assert sorted(zip(a, b, strict=True)) == (sorted(zip(first, second, strict=True)) if all_within else [])
         np.testing.assert_array_equal(upper, expected[a, b])
 
@@ -207,7 +207,7 @@ def test_items_of_blocks_of_several_components(k):
     ends = np.stack(np.triu_indices(k, 1))
     ends = ends[:, rng.random(len(ends[0])) < 0.3] if k > 2 else ends
     upper, on_device = rng.integers(1, 5, len(ends[0])).astype(float), engine.asarray(ends.astype(np.int32, order="C"))
-    number = kernels.pair_numbers(Ends(*on_device), engine.asarray(leaf))
+    number = component_pairs.pair_numbers(Ends(*on_device), engine.asarray(leaf), engine.xp)
     table = np.full((k, k), -1)
     table[leaf[ends[0]], leaf[ends[1]]] = table[leaf[ends[1]], leaf[ends[0]]] = np.arange(len(ends[0]))
     np.testing.assert_array_equal(to_host(number), table)
@@ -242,7 +242,7 @@ def test_facing_points(spread, prescribe):
     search = BruteForceSearch(engine.asarray(X.astype(np.float32)), engine, Report())
     if not search.filter.is_symmetric:
         pytest.skip("this GPU has no fused filter")
-    components = Components(*pair_kernels(engine).sort_by_component(engine.asarray(component), 5))
+    components = Components.of(engine.asarray(component), 5, engine.xp)
     context = ConnectContext(search, search.by_products, None, components, 10**12)
     pairs, separations = component_pairs._separations(context)
     upper, ends = rng.uniform(0.1, 4.0, 10) * (1 + spread**2), Ends(pairs.first, pairs.second)
@@ -303,7 +303,7 @@ def test_component_pairs_in_the_fused_filter(k, d, of_bytes):
     search = BruteForceSearch(engine.asarray(X.astype(np.float32)), engine, Report())
     if not search.filter.is_symmetric:
         pytest.skip("this GPU has no fused filter")
-    components = Components(*kernels.sort_by_component(engine.asarray(label), k))
+    components = Components.of(engine.asarray(label), k, engine.xp)
     first, second = np.triu_indices(k, 1)
     pairs = pairs_of(engine, first, second)
     ends = Ends(pairs.first, pairs.second)
@@ -312,7 +312,7 @@ def test_component_pairs_in_the_fused_filter(k, d, of_bytes):
     of_one = *kernels.work_items(components.order.astype("int64"), components.start, ends, plan), (None, None)
     number = np.zeros((k, k), int)
     number[first, second] = np.arange(first.size)
-    numbers = kernels.pair_numbers(ends, engine.xp.arange(k, dtype="int32"))
+    numbers = component_pairs.pair_numbers(ends, engine.xp.arange(k, dtype="int32"), engine.xp)
     src, dst, weight = every_pair(search)
     crosses, pair = label[src] != label[dst], number[label[src], label[dst]]
     for share in (0.0, 0.001, 0.02):

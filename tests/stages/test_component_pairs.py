@@ -18,7 +18,6 @@ from rapids_slink.ordering import edge_codes
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, resolve, to_host
 from rapids_slink.spanning_tree import component_pairs
-from rapids_slink.spanning_tree import kernels as pair_kernels
 from rapids_slink.spanning_tree import lists as by_lists
 from rapids_slink.spanning_tree.component_pairs import ROUNDS, connect_components, is_worthwhile
 
@@ -143,10 +142,13 @@ def test_component_pairs_may_come_in_any_order(spread, make_search, monkeypatch)
     rng = np.random.default_rng(0)
     label = np.sort(rng.integers(0, 30, 500))
     search = make_search((spread * rng.normal(size=(30, 20)))[label] + rng.normal(size=(500, 20)))
-    kernels = pair_kernels(search.device)
-    within = kernels.within_bottlenecks
-    reversed_ = lambda *given: tuple(part[::-1].copy() for part in within(*given))  # noqa: E731
-    monkeypatch.setattr(kernels, "within_bottlenecks", reversed_)
+    within = component_pairs.within_bottlenecks
+
+    def reversed_(*given):
+        ends, upper = within(*given)
+        return component_pairs.Ends(*(part[::-1].copy() for part in ends)), upper[::-1].copy()
+
+    monkeypatch.setattr(component_pairs, "within_bottlenecks", reversed_)
     component = by_first_point(label)
     assert connected(search, component) == crossing_edges(*every_pair(search), component)
 

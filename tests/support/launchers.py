@@ -25,7 +25,7 @@ from rapids_slink.report import Report
 from rapids_slink.runtime.device import cuda
 from rapids_slink.settings import metric_of
 from rapids_slink.spanning_tree.boxes import tree_of_boxes
-from rapids_slink.spanning_tree.component_pairs import ComponentPairs, Components, Ends, Separations
+from rapids_slink.spanning_tree.component_pairs import ComponentPairs, Components, Ends, Separations, pair_numbers
 from rapids_slink.spanning_tree.graphs import EdgeList
 from rapids_slink.spanning_tree.lists import Forest
 
@@ -363,17 +363,13 @@ def order_of_edges():
 
 def components():
     xp, n, k = cuda().xp, 300, 10
-    tree_cuda.sort_by_component(ids(n), k)
     supports = tree_cuda.new_supports(k)
     tree_cuda.update_supports(points(n, k), ids(n), 0, supports)
     separations = Separations(QuantizedPoints(points(k, 24, "float16"), None, None), supports, 0.0, 0.0)
     pairs = ComponentPairs(*tree_cuda.measure_pairs(separations, ids(n)))
     terms = radius_terms(20, 1.0, get_metric("euclidean"))
-    tree_cuda.overlapping(pairs, xp.zeros(pairs.first.size), terms)
-    tree_cuda.pair_samples(points(k, 64, "int32"), pairs, ids(3), 2)
-    tree_cuda.within_bottlenecks(pairs, points(k, k, "float64"), terms)
     start, ends = xp.zeros(k + 1, "int64"), Ends(pairs.first, pairs.second)
-    upper, number = xp.zeros(pairs.first.size), tree_cuda.pair_numbers(ends, ids(k))
+    upper, number = xp.zeros(pairs.first.size), pair_numbers(ends, ids(k), xp)
     tree_cuda.block_items(ids(n), number, upper, replace(tree_cuda.plan_blocks(ids(n), number, upper), n_items=9))
     keys, plan = points(n, 1, "int64").ravel(), replace(tree_cuda.plan_items(start, ends), n_items=9, n_rows=256)
     tree_cuda.work_items(keys, start, ends, plan)
