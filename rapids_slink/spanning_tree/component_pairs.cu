@@ -1,4 +1,4 @@
-// Components as ranges of sorted points, their support points and separations, and the component pairs that remain.
+// Support points and separations of components, points that face each other, and work items of component pairs.
 #include "neighbors/exact/formulas.cuh"
 #include "neighbors/filter/fp16.cuh"
 #include "neighbors/filter/radius.cuh"
@@ -11,36 +11,7 @@ typedef unsigned long long u64;
 
 constexpr int ROWS = 64;     // rows of products of a thread
 constexpr int THREADS = 128, BLOCKS = 8;  // BLOCKS of THREADS fit on a multiprocessor
-constexpr int SAMPLED = 64;  // points of a component
 constexpr float UNLIMITED = 1.0 / 0.0;  // the limit of pairs of components that are not listed
-
-// --- Components --------------------------------------------------------------------------------------------------------------
-
-// Writes a sample of each component's points (with repeats if it is small) and their mean. `otherwise` replaces features that are not
-// finite. One block per component.
-template <class Value> __device__ void sample_component(
-    const Value* values, int d, const int* order, const long long* start, const double* otherwise, int* sample, Value* centroid) {
-    __shared__ int of[SAMPLED];
-    long long a = blockIdx.x, size = start[a + 1] - start[a];
-    if (threadIdx.x < SAMPLED)
-        sample[a * SAMPLED + threadIdx.x] = of[threadIdx.x] = order[start[a] + threadIdx.x * size / SAMPLED];
-    __syncthreads();
-    for (int f = threadIdx.x; f < d; f += THREADS) {
-        double sum = 0;
-#pragma unroll 16
-        for (int s = 0; s < SAMPLED; s++) sum += widen(values[(size_t)of[s] * d + f]);
-        double mean = sum / SAMPLED;
-        centroid[a * d + f] = isfinite(mean) ? mean : otherwise[f];
-    }
-}
-
-// Does so for points, and with centroids, in float64 or float32: a source of one type for all takes half the time to compile.
-extern "C" __global__ void __launch_bounds__(THREADS) sample_components(
-    const void* __restrict__ values, bool doubles, int d, const int* __restrict__ order, const long long* __restrict__ start,
-    const double* __restrict__ otherwise, int* __restrict__ sample, void* __restrict__ centroid) {
-    if (doubles) sample_component((const double*)values, d, order, start, otherwise, sample, (double*)centroid);
-    else sample_component((const float*)values, d, order, start, otherwise, sample, (float*)centroid);
-}
 
 // --- Pairs -----------------------------------------------------------------------------------------------------------------
 

@@ -44,7 +44,9 @@ from rapids_slink.spanning_tree import kernels
 from rapids_slink.spanning_tree.graphs import EdgeList, spanning_forest
 
 SOURCE = "spanning_tree/component_pairs.cu"
-SAMPLED = constant(SOURCE, "SAMPLED")  # points of a component
+SAMPLED = 64  # points of a component
+#: Values of samples that are added up at a time.
+SAMPLE_VALUES = {"cpu": BLOCK_VALUES, "cuda": 2**26}
 
 
 @dataclass(frozen=True)
@@ -180,7 +182,10 @@ class ConnectContext:
 
         Separations are valid for any finite centroids.
         """
-        return self.kernels.sample_components(self.filter.points, self.components, self.filter.scaling.centre)
+        values = min(SAMPLE_VALUES[self.device.name], self.capacity(16))
+        return sample_components(
+            self.filter.points, self.components, self.filter.scaling.centre, values, self.device.xp
+        )
 
     def scaled_distance(self, weight: Array) -> Any:
         """Return upper bounds of the distances of pairs of these weights, in the filter's scale."""
@@ -195,6 +200,23 @@ class ConnectContext:
     def radius_terms(self) -> tuple[float, ...]:
         """Return the terms of an upper bound of a pair's distance by its weight, in the filter's scale."""
         return radius_terms(self.filter.n_features, self.filter.scaling.scale * (1 + ROUNDING), self.filter.metric)
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def sample_components(
+    points: Array, components: Components, otherwise: Array, values: int, xp: ModuleType
+) -> tuple[Array, Array]:
+    """Return a sample of points of each of K components, (K, SAMPLED) int32, and the means of the samples, (K, d).
+
+    The sample of a small component repeats points. `otherwise`, (d,) float64, replaces features of means that are not
+    finite. Up to so many `values` are added up at a time.
+    """
+    positions = components.start[:-1, None] + xp.arange(SAMPLED) * components.size[:, None] // SAMPLED
+    sample, means = components.order[positions], xp.empty((len(components), points.shape[1]))
+    for at in row_blocks(len(means), SAMPLED * points.shape[1], values):
+        means[at] = points[sample[at]].astype("float64").sum(axis=1) / SAMPLED
+    means = xp.where(xp.isfinite(means), means, otherwise)
+    return sample, means.astype(np.result_type(points.dtype, "float32"), copy=False)
 
 
 MAX_COMPONENTS = 4096  # more are not connected at once, since all their pairs are listed

@@ -28,12 +28,11 @@ from rapids_slink.neighbors.kdtree import (
     walk,
 )
 from rapids_slink.neighbors.rows import Copies
-from rapids_slink.neighbors.task import row_blocks
 from rapids_slink.ordering import NO_EDGE, edge_code, edge_codes, lighter, sort_in_place
 from rapids_slink.runtime.compiling import njit, read_only
 from rapids_slink.runtime.device import CPU, Array
 from rapids_slink.runtime.threads import chunks_for_cores, for_each_chunk, shares, workers
-from rapids_slink.spanning_tree.component_pairs import ROUNDING, SAMPLED, Components, Separations
+from rapids_slink.spanning_tree.component_pairs import ROUNDING, Separations
 from rapids_slink.spanning_tree.lists import Growth
 from rapids_slink.spanning_tree.ways import is_stored
 
@@ -458,20 +457,6 @@ def _trees_by_matrix(formula, rows, order, first, size, begin, min_samples, src,
 
 
 # -------------------------------------------------------------------------------------------------- pairs of components
-
-
-def sample_components(points: np.ndarray, components: Components, otherwise: np.ndarray) -> tuple[Any, Any]:
-    """Return a sample of points of each of K components, (K, SAMPLED) int32, and the means of the samples, (K, d).
-
-    The sample of a small component repeats points. `otherwise`, (d,) float64, replaces features of means that are not
-    finite.
-    """
-    positions = components.start[:-1, None] + np.arange(SAMPLED) * components.size[:, None] // SAMPLED
-    sample, means = components.order[positions], np.empty((len(components), points.shape[1]))
-    with np.errstate(over="ignore", invalid="ignore"):
-        for at in row_blocks(len(means), SAMPLED * points.shape[1]):
-            means[at] = points[sample[at]].mean(axis=1, dtype=np.float64)
-    return sample, np.where(np.isfinite(means), means, otherwise)
 
 
 def new_supports(k: int) -> tuple[np.ndarray, np.ndarray]:

@@ -33,7 +33,7 @@ from rapids_slink.runtime.cuda import (
     value_option,
 )
 from rapids_slink.runtime.device import Array, cuda
-from rapids_slink.spanning_tree.component_pairs import SAMPLED, Components, Ends, Separations
+from rapids_slink.spanning_tree.component_pairs import Ends, Separations
 from rapids_slink.spanning_tree.lists import Growth
 
 FOREST, DENSE, GROUPED = "spanning_tree/forest.cu", "spanning_tree/dense.cu", "spanning_tree/grouped.cu"
@@ -209,21 +209,10 @@ def trees_of_groups(
 
 # -------------------------------------------------------------------------------------------------- pairs of components
 
-#: Rows and threads of a block of `update_supports` and `sample_components`.
+#: Rows and threads of a block of `update_supports`.
 SUPPORT_ROWS, SUPPORT_THREADS = constant(COMPONENT_PAIRS, "ROWS"), constant(COMPONENT_PAIRS, "THREADS")
 
 _launch_pairs = partial(launch, COMPONENT_PAIRS)
-
-
-def sample_components(points: Array, components: Components, otherwise: Array) -> tuple[Array, Array]:
-    """Return a sample of points of each component, and the means of the samples; see `cpu.sample_components`."""
-    k, d = len(components), points.shape[1]
-    sample, centroids = cp.empty((k, SAMPLED), cp.int32), cp.empty((k, d), points.dtype)
-    launch_blocks(
-        COMPONENT_PAIRS, "sample_components", (k,), SUPPORT_THREADS, points, points.dtype == cp.float64, d,
-        components.order, components.start, otherwise, sample, centroids,
-    )  # fmt: skip
-    return sample, centroids
 
 
 def new_supports(k: int) -> Array:

@@ -57,16 +57,15 @@ def test_components(n, k, components_of):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_samples(dtype, engine, kernels, components_of):
+def test_samples(dtype, engine, components_of):
     """Of small components every point, of large ones points from all over; and their means."""
     rng = np.random.default_rng(0)
     number = np.repeat(np.arange(4), [1, 7, 64, 900])
     X = rng.normal(size=(972, 300)).astype(dtype)
     X[number == 1, 5] = np.finfo("float64").max if dtype == "float64" else 1.0
     otherwise = engine.xp.full(300, 0.5)
-    sample, centroids = map(
-        to_host, kernels.sample_components(engine.asarray(X), components_of(number), otherwise)
-    )  # fmt: skip
+    given = engine.asarray(X), components_of(number), otherwise, 10**5, engine.xp
+    sample, centroids = map(to_host, component_pairs.sample_components(*given))
     for a, size in enumerate([1, 7, 64, 900]):
         points = np.flatnonzero(number == a)
         assert np.isin(sample[a], points).all()

@@ -25,7 +25,7 @@ from rapids_slink.report import Report
 from rapids_slink.runtime.device import cuda
 from rapids_slink.settings import metric_of
 from rapids_slink.spanning_tree.boxes import tree_of_boxes
-from rapids_slink.spanning_tree.component_pairs import ComponentPairs, Components, Ends, Separations, pair_numbers
+from rapids_slink.spanning_tree.component_pairs import ComponentPairs, Ends, Separations, pair_numbers
 from rapids_slink.spanning_tree.graphs import EdgeList
 from rapids_slink.spanning_tree.lists import Forest
 
@@ -225,13 +225,6 @@ def small_batch():
             search.write_edges(points(300, d, dtype), points(5000, d, dtype), *edges)
 
 
-def component_samples():
-    xp, n = cuda().xp, 300
-    components = Components(ids(n), ids(n), xp.zeros(11, "int64"), ids(n))
-    for dtype in ("float32", "float64"):
-        tree_cuda.sample_components(points(n, 20, dtype), components, xp.zeros(n))
-
-
 def dendrogram():
     n = 100_000
     dendrogram_cuda.merge_in_order(*(ids(n - 1) for _ in range(2)), n, *(ids(n - 1) for _ in range(3)))
@@ -270,7 +263,7 @@ def forest_of_edges():
 
 LAUNCHERS = [
     exact_kernels, matrix_search, box_search, box_tree, int8_points, fused_filter, bounds_of_filters, tightening,
-    tiles_of_near_points, direct_filter, small_batch, component_samples, dendrogram, tree_of_matrix, trees_of_groups,
+    tiles_of_near_points, direct_filter, small_batch, dendrogram, tree_of_matrix, trees_of_groups,
     tree_of_lists, forest_of_edges,
 ]  # fmt: skip
 

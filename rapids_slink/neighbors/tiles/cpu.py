@@ -159,35 +159,16 @@ def boxes(places: Array, errors: Array, slots: Array) -> Array:
     """Return the boxes of tiles, (tiles, 2, m) float64: the lowest and highest of their places, infinite if empty."""
     tiles, m = slots.size // TILE, places.shape[1]
     out = np.empty((tiles, 2, m))
-    for_each_chunk(CPU, lambda t: _boxes(places, errors, slots, t.start, t.stop, out), row_blocks(tiles, TILE * m))
+
+    def put(some: slice) -> None:
+        rows = slots.reshape(tiles, TILE)[some]
+        place, error = places[rows], errors[rows][..., [0] * (m - 1) + [1]]
+        place[rows < 0] = np.nan
+        out[some, 0], out[some, 1] = np.fmin.reduce(place - error, axis=1), np.fmax.reduce(place + error, axis=1)
+
+    for_each_chunk(CPU, put, row_blocks(tiles, TILE * m, MAPPED))
+    out[np.isnan(out[:, 0]).all(axis=1)] = [[np.inf], [-np.inf]]
     return out
-
-
-@njit(nogil=True, cache=True)
-def _boxes(places, errors, slots, begin, end, out):
-    m = places.shape[1]
-    for t in range(begin, end):
-        out[t, 0] = np.inf
-        out[t, 1] = -np.inf
-        for s in range(t * TILE, (t + 1) * TILE):
-            i = slots[s]
-            if i >= 0:
-                for f in range(m):
-                    error = errors[i, 1 if f == m - 1 else 0]
-                    out[t, 0, f] = min(out[t, 0, f], places[i, f] - error)
-                    out[t, 1, f] = max(out[t, 1, f], places[i, f] + error)
-
-
-@njit(nogil=True, cache=True)
-def _gap(block, tile, limit):
-    """Return the squared distance of two boxes, or a part of it above the limit; less if an edge is no number."""
-    total = 0.0
-    for f in range(block.shape[1]):
-        gap = max(tile[0, f] - block[1, f], block[0, f] - tile[1, f], 0.0)
-        total += gap * gap
-        if total > limit:
-            break
-    return total
 
 
 def near_tiles(
@@ -209,9 +190,14 @@ def near_tiles(
     block_group, tile_group = common or (np.full(n_blocks, -1, np.int32), np.full(n_tiles, -1, np.int32))
     flags = np.empty((n_blocks, n_tiles), np.bool_)
 
+    @np.errstate(over="ignore", invalid="ignore")  # a tile is near if its gap is no number
     def mark(some: slice) -> None:
         begin, end = some.start, some.stop
-        _mark_near(blocks, boxes, block_reach, block_group, tile_group, begin, end, flags)
+        gaps = np.maximum(boxes[:, 0] - blocks[some, None, 1], blocks[some, None, 0] - boxes[:, 1])
+        reached = block_reach[some, None]
+        is_far = (np.maximum(gaps, 0) ** 2).sum(axis=2) > reached * reached
+        is_same = (block_group[some, None] >= 0) & (block_group[some, None] == tile_group)
+        flags[some] = ~(is_far | is_same | (reached < 0))
         if balls is not None:
             (products, centre_norms, norms), encoded = balls.products, balls.points
             radius = (encoded.largest_length + encoded.largest_error) / encoded.scales
@@ -224,15 +210,6 @@ def near_tiles(
     order, lengths = np.arange(n_tiles) * golden_stride(n_tiles) % n_tiles, flags.sum(axis=1)
     tiles, ends = order[np.nonzero(flags[:, order])[1]].astype(np.int32), np.cumsum(lengths)
     return Lists(ends - lengths, ends, tiles, int(lengths.max()), lengths)
-
-
-@njit(nogil=True, cache=True)
-def _mark_near(blocks, tiles, reach, block_group, tile_group, begin, end, flags):
-    for b in range(begin, end):
-        limit = -1.0 if reach[b] < 0 else reach[b] * reach[b]
-        for t in range(len(tiles)):
-            same = block_group[b] >= 0 and block_group[b] == tile_group[t]
-            flags[b, t] = not (same or _gap(blocks[b], tiles[t], limit) > limit)
 
 
 @njit(nogil=True, cache=True)
@@ -398,32 +375,17 @@ def put_rows(
 def sample_lists(lists: Lists, points: Array, rows: Rows, point_group: Array, ids: Array) -> Candidates:
     """Put some of the `points` in slots into `ids`, and return them as the rows' candidates.
 
-    They are spread evenly over the tiles of a block's list. Empty slots have none.
+    They are spread evenly over the tiles of a block's list, and -1 where a slot is empty or of the row's exclusion id.
+    Empty slots have none.
     """
-    into = Candidates(ids, np.zeros(len(ids), np.int32))
-
-    def put(blocks: slice) -> None:
-        _sample(
-            lists.begins, lists.ends, lists.tiles, points, rows.bound, rows.groups, point_group, blocks.start,
-            blocks.stop, ids, into.count,
-        )  # fmt: skip
-
-    for_each_chunk(CPU, put, row_blocks(lists.begins.size, 1, 64))
-    return into
-
-
-@njit(nogil=True, cache=True)
-def _sample(begins, ends, tiles, points, bound, row_group, point_group, first, last, ids, count):
-    size = ids.shape[1]
-    for i in range(first * BLOCK, last * BLOCK):
-        begin = begins[i // BLOCK]
-        slots = (ends[i // BLOCK] - begin) * TILE
-        for c in range(size if slots and bound[i] > -np.inf else 0):
-            s = ((i * size + c) * STRIDE % 2**32) * slots >> 32
-            j = points[tiles[begin + s // TILE] * TILE + s % TILE]
-            if j >= 0 and point_group[j] != row_group[i]:
-                ids[i, count[i]] = j
-                count[i] += 1
+    m, size = ids.shape
+    begins, slots = (np.repeat(part, BLOCK)[:, None] for part in (lists.begins, (lists.ends - lists.begins) * TILE))
+    slots = np.where(rows.bound[:, None] > -np.inf, slots, 0)
+    at = (np.arange(m * size).reshape(m, size) * STRIDE % 2**32 * slots) >> 32
+    listed = np.append(lists.tiles, 0)[begins + at // TILE]
+    near = points[listed * TILE + at % TILE]
+    ids[:] = np.where(point_group[near] == rows.groups[:, None], -1, near)
+    return Candidates(ids, np.where(slots[:, 0] > 0, size, 0).astype(np.int32))
 
 
 def plan_band(lists: Lists, band: slice, slots: Any) -> None:
