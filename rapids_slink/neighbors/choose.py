@@ -51,7 +51,7 @@ CUDA = Costs(
 )  # fmt: skip
 COSTS = {
     "cpu": Costs(
-        1.2e-11, 2e-9, 1.6e-10, 1e-6, look=2.0**30, prepare=2.0**32, forest=6.4e9, distance=4 / 3, visit=16, tile=5,
+        1.2e-11, 2e-9, 1.6e-10, 1e-6, look=2.0**30, prepare=2.0**32, forest=6.4e9, distance=4 / 3, visit=16, tile=4,
         weight=512, tree_features=8, low_features=64, axis=6e-11, rest=1, step=16,
     ),
     "cuda": CUDA,
