@@ -594,7 +594,7 @@ class SingleLinkage(PointHierarchy):
             return rule
         needs_tree = self.max_cluster_size is not None or settings.prediction_data  # predictions read it
         below = inf if threshold is None else nextafter(float(threshold), -inf)
-        within = None if needs_tree else min(limit, below)
+        within = None if needs_tree else float(min(limit, below))
         return replace(rule, distance_threshold=inf if threshold is None else threshold, friends_within=within)
 
 
