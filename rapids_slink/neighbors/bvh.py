@@ -152,7 +152,7 @@ class BoxSearch(Search):
         )  # fmt: skip
         ids, weights = (cp.ascontiguousarray(part[:, :k]) for part in (ids, weights))
         if task.only_minima:
-            drop_above_bound(ids, weights, upper)
+            drop_above_bound(ids, weights, upper, cp)
         return SearchResult(ids, weights, upper)
 
     def _cores(self, core: Array) -> tuple[Any, Any]:

@@ -759,7 +759,7 @@ class TreeSearch(Search):
 
         for_each_chunk(CPU, search, chunks_for_cores(m, MIN_CHUNK, MAX_CHUNK), task.progress(self.progress))
         if task.only_minima:
-            drop_above_bound(ids, weights, lists.upper)
+            drop_above_bound(ids, weights, lists.upper, np)
         return SearchResult(ids, weights, lists.upper)
 
     def _queries(self, task: SearchTask) -> Queries:

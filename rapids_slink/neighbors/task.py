@@ -183,14 +183,15 @@ class Search:
         return None
 
 
-def drop_above_bound(ids: Array, weights: Array, upper: Array) -> None:
+def drop_above_bound(ids: Array, weights: Array, upper: Array, xp: Any) -> None:
     """Empty the entries above the bounds that a task of minima per exclusion id has reached.
 
     A row may have listed a point before another row of its id lowered the bound. From then on points above the bound
     were skipped, so the listed one need not be the row's nearest.
     """
     above = weights > upper[:, None]
-    ids[above], weights[above] = -1, inf
+    ids[:] = xp.where(above, xp.int32(-1), ids)
+    weights[:] = xp.where(above, inf, weights)
 
 
 class ListSearch(Search):
@@ -206,7 +207,7 @@ class ListSearch(Search):
         self.report.count(stage, rows_certified=proven, rows_redone=redone, rows_scanned_exactly=scanned)
         ids, weights, upper = reached.top.ids, reached.top.weights, reached.upper
         if task.only_minima:
-            drop_above_bound(ids, weights, upper)
+            drop_above_bound(ids, weights, upper, self.device.xp)
         return SearchResult(ids, weights, upper)
 
     def settle(self, task: SearchTask, reached: SearchState) -> tuple[int, int, int]:

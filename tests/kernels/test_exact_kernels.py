@@ -166,7 +166,7 @@ def test_kernels_of_no_rows(engine, kernels):
     lowered = engine.asarray(np.array([3.0, 4.0]))
     kernels.scatter_min(lowered, none, xp.empty((0, 3)))
     assert to_host(lowered).tolist() == [3.0, 4.0]
-    drop_above_bound(xp.empty((0, 3), "int32"), xp.empty((0, 3)), xp.empty(0))
+    drop_above_bound(xp.empty((0, 3), "int32"), xp.empty((0, 3)), xp.empty(0), xp)
 
 
 @pytest.mark.parametrize("n", [0, 1, 31, 5000])
@@ -195,7 +195,7 @@ def test_drop_above_bound(engine):
     ids, upper = np.arange(12, dtype=np.int32).reshape(4, 3), np.array([1.0, 2.0, np.inf, -1.0])
     weights = np.array([[1.0, np.nextafter(1, 2), 5], [0, 2, np.inf], [3, 4, np.inf], [0, 1, 2]])
     lists = engine.asarray(ids.copy()), engine.asarray(weights.copy())
-    drop_above_bound(*lists, engine.asarray(upper))
+    drop_above_bound(*lists, engine.asarray(upper), engine.xp)
     kept = weights <= upper[:, None]
     np.testing.assert_array_equal(to_host(lists[0]), np.where(kept, ids, -1))
     np.testing.assert_array_equal(to_host(lists[1]), np.where(kept, weights, np.inf))

@@ -163,8 +163,9 @@ def tiles_of_near_points():
     boxes = tile_cuda.boxes(places, points(n, 2, "float64"), slots.rows)
     task = SearchTask(ids(n), 1, ids(n), ids(n))
     rows = tile_cuda.put_rows(slots, task, ids(n), (0, 0), xp.zeros(n), xp.zeros(n))
+    tile_cuda.near_in_order(rows.ids, ids(n), ids(n), 33, (ids(n), ids(n)))
     for dtype, k in product(("float32", "float64"), (5, 500)):
-        given, near = points(n, d, dtype), order.near_in_order(rows.ids, ids(n), ids(n), 32, (ids(n), ids(n)), xp)
+        given, near = points(n, d, dtype), tile_cuda.near_in_order(rows.ids, ids(n), ids(n), 32, (ids(n), ids(n)))
         lists = rows.ids, near, (ids(n), ids(n)), rows.bound, exact_cuda.empty_lists(n, k), xp.zeros(n)
         tile_cuda.bound_rows(ExactPoints(given, given), given, 1.0, *lists)
     terms = (0.0,) * 6
@@ -183,7 +184,7 @@ def tiles_of_near_points():
         products = xp.zeros((cells, n)), squares, tile_cuda.centred(given, slots.rows, origin)[1]
         tile_cuda.largest_differences(given, slots, origin, centres)
         y, error, length = tile_cuda.encode(given, slots, origin, centres, scales, fine, columns=True)
-        sums = order.sums_of_cells(slots, first_tile, error, length, cuda())
+        sums = tile_cuda.sums_of_cells(slots, error, length)
         encoded = Encoded(slots, centres, scales, y, error, length, fine, *sums)
         near = tile_cuda.near_cells(slots.cell_of_tile, between, encoded, first_tile, 4, 2.0, groups)
         tile_cuda.sample_lists(near, slots.rows, rows, ids(n), points(n, 5, "int32"))

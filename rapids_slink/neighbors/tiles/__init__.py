@@ -82,12 +82,10 @@ from rapids_slink.neighbors.tiles.order import (
     cell_size,
     centres_of_cells,
     kernels,
-    near_in_order,
     near_order,
     places_of_slots,
     squares_between,
     squares_of_cells,
-    sums_of_cells,
     turned,
 )
 from rapids_slink.runtime.device import Array, Device, to_host
@@ -339,10 +337,10 @@ class TileSearch(ListSearch):
         y, error, length = self.kernels.encode(
             self.points, self.slots, self.axes.centre, centres, scales, fine, columns=True
         )
-        most_moved, longest, squares, sizes = sums_of_cells(self.slots, self.first_tile, error, length, self.device)
+        most_moved, longest, squares, sizes = self.kernels.sums_of_cells(self.slots, error, length)
         if self.first_query:
             length = self.device.xp.where(self.columns_in.rows < 0, length.dtype.type(0), length)
-            _, _, squares, sizes = sums_of_cells(self.columns_in, self.first_tile, error, length, self.device)
+            _, _, squares, sizes = self.kernels.sums_of_cells(self.columns_in, error, length)
         return Encoded(self.columns_in, centres, scales, y, error, length, fine, most_moved, longest, squares, sizes)
 
     def _slots_of(self, task: SearchTask, index: Array) -> Slots:
@@ -498,7 +496,7 @@ class TileSearch(ListSearch):
         groups = rows.groups, task.point_group
         width = min(self.order.size, max(IN_ORDER, 4 * task.k))
         top = self.exact_kernels.empty_lists(rows.ids.size, task.k)
-        candidates = near_in_order(rows.ids, self.position_of, self.order, width, groups, self.device.xp)
+        candidates = self.kernels.near_in_order(rows.ids, self.position_of, self.order, width, groups)
         self._rerank(rows, candidates, groups, top, None, task, for_bounds=True)
 
     def _near_tiles(self, row_boxes: Array, rows: Rows, common: CommonGroups, terms: Terms | None = None) -> Lists:

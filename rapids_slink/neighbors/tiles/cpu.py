@@ -372,6 +372,25 @@ def put_rows(
     return Rows(ids, real, groups, bound, where, where - np.int32(first[0]), slots.cell_of_tile - np.int32(first[1]))
 
 
+def sums_of_cells(slots: Any, error: Array, length: Array) -> Array:
+    """Return by cell the largest error and length, the sum of squared lengths and the number of rows, (4, cells)."""
+    by_tile = error.reshape(-1, TILE), length.reshape(-1, TILE).astype(np.float64)
+    sums = np.zeros((4, slots.cells))
+    for cell_largest, tile_groups in zip(sums, by_tile, strict=False):
+        np.maximum.at(cell_largest, slots.cell_of_tile, tile_groups.max(axis=1))
+    np.add.at(sums[2], slots.cell_of_tile, (by_tile[1] ** 2).sum(axis=1))
+    np.add.at(sums[3], slots.cell_of_tile, (slots.rows.reshape(-1, TILE) >= 0).sum(axis=1))
+    return sums
+
+
+def near_in_order(ids: Array, position_of: Array, order: Array, width: int, groups: Groups) -> Candidates:
+    """Return the candidates of rows: `width` neighbours in the order, -1 for those of a row's own exclusion id."""
+    first = np.clip(position_of[ids] - width // 2, 0, order.size - width)
+    near = order[first[:, None] + np.arange(width, dtype=np.int32)]
+    near[groups[1][near] == groups[0][:, None]] = -1
+    return Candidates(near, np.full(ids.size, width, np.int32))
+
+
 def sample_lists(lists: Lists, points: Array, rows: Rows, point_group: Array, ids: Array) -> Candidates:
     """Put some of the `points` in slots into `ids`, and return them as the rows' candidates.
 

@@ -223,6 +223,19 @@ def put_rows(
     return Rows(ids, real, groups, bound, where, in_terms, cells)
 
 
+def near_in_order(ids: Array, position_of: Array, order: Array, width: int, groups: Groups) -> Candidates:
+    """Return rows' neighbours in the order as candidates: see `tiles.cpu.near_in_order`.
+
+    Here they include points of a row's own exclusion id: `bound_rows` looks at the ids.
+    """
+    near = Candidates(cp.empty((ids.size, width), cp.int32), cp.empty(ids.size, cp.int32))
+    launch(
+        TILES, "list_in_order", near.ids.size, ids.size, width, order.size, ids, position_of, order, near.ids,
+        near.count,
+    )  # fmt: skip
+    return near
+
+
 def sample_lists(lists: Lists, points: Array, rows: Rows, point_group: Array, ids: Array) -> Candidates:
     """Return some points of each block's tiles as candidates: see `tiles.cpu.sample_lists`.
 
@@ -310,6 +323,16 @@ def encode(
         ROUND_UP, TINY, 2 * -(-d // 16), atoms, WARP, fine, columns, y, length, error, options=_options(points),
     )  # fmt: skip
     return y, error, length
+
+
+def sums_of_cells(slots: Any, error: Array, length: Array) -> Array:
+    """Return the sums of each cell, (4, cells) float64: see `rapids_slink.neighbors.tiles.cpu.sums_of_cells`."""
+    sums = cp.zeros((4, slots.cells))
+    launch_blocks(
+        TILES, "sum_up_cells", (slots.cell_of_tile.size,), TILE, error, length, slots.rows, slots.cell_of_tile, sums[0],
+        sums[1], sums[2], sums[3],
+    )  # fmt: skip
+    return sums
 
 
 def plan_band(lists: Lists, band: slice, slots: Any) -> Band:

@@ -28,8 +28,6 @@ from typing import Any, NamedTuple, Self, TypeAlias
 import numpy as np
 
 from rapids_slink.metrics import EPSILON
-from rapids_slink.neighbors.exact import Candidates, Groups
-from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.task import golden_stride, inverse
 from rapids_slink.ordering import keys_of_floats, stable_order
 from rapids_slink.runtime.compiling import njit
@@ -265,14 +263,6 @@ def order_by_leaf(leaf: Array, breaks: Array, xp: Any) -> tuple[Array, Array, np
     return order, inverse(order, xp), np.append(0, 1 + np.flatnonzero(to_host(section[1:] != section[:-1])))
 
 
-def near_in_order(ids: Array, position_of: Array, order: Array, width: int, groups: Groups, xp: Any) -> Candidates:
-    """Return the candidates of rows: `width` neighbours in the order, -1 for those of a row's own exclusion id."""
-    first = xp.clip(position_of[ids] - width // 2, 0, order.size - width)
-    near = order[first[:, None] + xp.arange(width, dtype="int32")]
-    near = xp.where(groups[1][near] == groups[0][:, None], xp.int32(-1), near)
-    return Candidates(near, xp.full(ids.size, width, "int32"))
-
-
 def turned(boxes: Array, xp: Any) -> Array:
     """Return boxes by coordinates, (2, m, tiles), with the tiles in a low-discrepancy order."""
     n = len(boxes)
@@ -297,20 +287,6 @@ def squares_between(centres: Array) -> tuple[Array, Array]:
     products = centres @ centres.T
     squares = products.diagonal().copy()
     return squares, squares[:, None] + squares - 2 * products
-
-
-def sums_of_cells(slots: Slots, first_tile: Array, error: Array, length: Array, device: Device) -> list[Array]:
-    """Return by cell the largest error and length, the sum of squared lengths and the number of rows, float64."""
-    xp, sums = device.xp, []
-    error, length = (part.reshape(-1, TILE).astype("float64") for part in (error, length))
-    for parts in (error, length):
-        least = xp.zeros(slots.cells)
-        exact_kernels(device).scatter_min(least, slots.cell_of_tile, -parts.max(axis=1, keepdims=True))
-        sums.append(-least)
-    for parts in (length * length, (slots.rows >= 0).reshape(-1, TILE).astype("float64")):
-        total = xp.concatenate((xp.zeros(1), xp.cumsum(parts.sum(axis=1))))
-        sums.append(total[first_tile[1:]] - total[first_tile[:-1]])
-    return sums
 
 
 def squares_of_cells(centre_norms: Array, points: Any) -> Array:

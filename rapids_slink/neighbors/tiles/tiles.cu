@@ -273,6 +273,16 @@ extern "C" __global__ void put_rows(
     if (s % TILE == 0) cell_in_terms[s / TILE] = cell_of_tile[s / TILE] - first_cell;
 }
 
+// Writes the neighbours of rows in the order, `width` of n for each.
+extern "C" __global__ void list_in_order(
+    long long rows, int width, int n, const int* __restrict__ ids, const int* __restrict__ position_of, const int* __restrict__ order,
+    int* __restrict__ near, int* __restrict__ count) {
+    long long i = thread_index(), s = i / width, c = i % width;
+    if (s >= rows) return;
+    near[i] = order[max(0, min(position_of[ids[s]] - width / 2, n - width)) + c];
+    if (c == 0) count[s] = width;
+}
+
 // Writes candidates of rows, `size` of each: some of the `points` in slots, evenly of the tiles of its block's list. Empty slots have none.
 extern "C" __global__ void sample_lists(
     long long rows, int size, const double* __restrict__ bound, const long long* __restrict__ begins,
@@ -369,6 +379,20 @@ extern "C" __global__ void list_near_cells(
     bool is_listed = list(least_mean, nearest) == best[0];
     list(least[is_listed], best[is_listed]);
     if (lane == 0) begins[b] = begin, ends[b] = end;
+}
+
+// Raises the largest error and the largest length of each cell's rows, which are zero at first, and adds up its squared lengths. A block
+// takes a tile.
+extern "C" __global__ void __launch_bounds__(TILE) sum_up_cells(
+    const float* __restrict__ error, const float* __restrict__ length, const int* __restrict__ slots,
+    const int* __restrict__ cell_of_tile, double* largest_error, double* largest_length, double* squares, double* rows) {
+    long long s = thread_index();
+    int cell = cell_of_tile[blockIdx.x];
+    double moved = warp_max((double)error[s]), own = length[s], longest = warp_max(own), square = warp_sum(own * own);
+    int real = __popc(__ballot_sync(ALL_LANES, slots[s] >= 0));
+    if (threadIdx.x % WARP) return;
+    atomic_max(largest_error + cell, moved), atomic_max(largest_length + cell, longest);
+    atomicAdd(squares + cell, square), atomicAdd(rows + cell, (double)real);
 }
 
 // Takes a band of each block's list, the tiles from `first` to `last`: marks the cells that they are of, and makes work items of `size`
