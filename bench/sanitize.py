@@ -353,13 +353,17 @@ def condense_tree(device: Device) -> tuple[Any, ...]:
     return *tree, kernels.heights_of_size(*moved, 5)
 
 
-def label_points(device: Device) -> tuple[Any, ...]:
-    """Return the labels and the scores of points in the clusters of a condensed dendrogram."""
+def sum_up(device: Device) -> tuple[Any, ...]:
+    """Return the sums, the labels and the scores of points in the clusters of a condensed dendrogram.
+
+    One of the clusters has no points.
+    """
     rng = np.random.default_rng(0)
     cluster, birth = 2 * rng.integers(0, 4, 3000).astype(np.int32), rng.random(8)
     placed = device.asarray(cluster), device.asarray(birth[cluster] + rng.random(cluster.size))
     label, kernels = np.array([-1, -1, 0, -1, 1, 1, 2, 2], np.int32), dendrogram_kernels(device)
-    return *kernels.label_points(*placed, label, 2 * birth, 0.1), kernels.score_points(*placed, 2 * birth)
+    sums = kernels.sum_up_clusters(*placed, birth, np.empty(0))
+    return *sums, *kernels.label_points(*placed, label, 2 * birth, 0.1), kernels.score_points(*placed, 2 * birth)
 
 
 def compare_items(device: Device, kind: Any, metric: str, rows: Any) -> tuple[Any, ...]:
@@ -461,7 +465,7 @@ def steps() -> Iterator[tuple[str, Step]]:
         yield f"tree, {joins.__name__}", partial(merge, joins=joins, n=257)
         yield f"tree of two, {joins.__name__}", partial(merge, joins=joins, n=2)
     yield "condensed dendrogram", condense_tree
-    yield "points of clusters", label_points
+    yield "sums of clusters", sum_up
     for d, dtype in ((2, "float32"), (3, "float64")):
         some = np.tile(islands[:, :d], (2, 1)).astype(dtype)
         yield f"friends, {d} features", partial(friends_of_rows, points=some, distance=1.5)

@@ -1,6 +1,14 @@
-// These kernels condense a dendrogram (see cuda.condense) and label its points.
+// These kernels condense a dendrogram (see cuda.condense) and add up the points of each of its clusters. The order of the sums does
+// not depend on the GPU: see cpu.sum_up_clusters.
+//
+// `key` has the points sorted by cluster and then by number, with the cluster in the upper half. `start` has the position of each
+// cluster's first key, and then the number of keys. A cluster's points are cut into parts of SUMMED; `first_part` has the number of
+// each cluster's first part, and then the number of all parts.
 
+#include "runtime/include/first_above.cuh"
 #include "runtime/include/threads.cuh"
+
+constexpr int SUMMED = 256;
 
 __device__ __forceinline__ int points_of(int node, int n, const int* __restrict__ size) { return node < n ? 1 : size[node - n]; }
 
@@ -71,4 +79,56 @@ extern "C" __global__ void score_points(
     if (i >= n) return;
     double rate = departure[i], maximum = largest[cluster[i]];
     score[i] = rate >= maximum ? 0 : 1 - rate / maximum;
+}
+
+// Writes the keys that sort points by cluster.
+extern "C" __global__ void pack_clusters(int n, const int* __restrict__ cluster, unsigned long long* __restrict__ key) {
+    long long i = thread_index();
+    if (i < n) key[i] = (unsigned long long)cluster[i] << 32 | i;
+}
+
+// Writes where each cluster's points start among the sorted keys, and then n.
+extern "C" __global__ void find_starts(
+    int n, int clusters, const unsigned long long* __restrict__ key, long long* __restrict__ start) {
+    long long i = thread_index();
+    if (i > n) return;
+    int here = i < n ? int(key[i] >> 32) : clusters;
+    for (int c = i > 0 ? int(key[i - 1] >> 32) + 1 : 0; c <= here; c++) start[c] = i;
+}
+
+// Writes for each part the sum of the ranges of λ in which its points are in their cluster, and the largest λ at which one of them
+// falls out.
+extern "C" __global__ void sum_parts(
+    int n, int clusters, const unsigned long long* __restrict__ key, const long long* __restrict__ start,
+    const long long* __restrict__ first_part, const double* __restrict__ departure, const double* __restrict__ birth,
+    double* sum, double* largest) {
+    long long part = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+    if (part >= first_part[clusters]) return;
+    int c = first_above(first_part + 1, clusters, part);
+    long long begin = start[c] + (part - first_part[c]) * SUMMED, end = min(begin + SUMMED, start[c + 1]);
+    double total = 0, maximum = 0, born = birth[c];
+    for (long long i = begin; i < end; i++) {
+        double rate = departure[(int)key[i]];
+        total += rate - born;
+        maximum = max(maximum, rate);
+    }
+    sum[part] = total;
+    largest[part] = maximum;
+}
+
+// Writes the sums of each cluster's parts, and the cluster's first point.
+extern "C" __global__ void sum_clusters(
+    int n, int clusters, const unsigned long long* __restrict__ key, const long long* __restrict__ start,
+    const long long* __restrict__ first_part, const double* __restrict__ sum, const double* __restrict__ largest,
+    double* total_of_cluster, double* largest_of_cluster, int* first) {
+    int cluster = blockIdx.x * blockDim.x + threadIdx.x;
+    if (cluster >= clusters) return;
+    double total = 0, maximum = 0;
+    for (long long part = first_part[cluster]; part < first_part[cluster + 1]; part++) {
+        total += sum[part];
+        maximum = max(maximum, largest[part]);
+    }
+    total_of_cluster[cluster] = total;
+    largest_of_cluster[cluster] = maximum;
+    first[cluster] = start[cluster] < start[cluster + 1] ? (int)key[start[cluster]] : n;
 }

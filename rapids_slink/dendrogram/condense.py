@@ -234,11 +234,10 @@ class Summary(NamedTuple):
     first: np.ndarray  # (c,) int32, the first of the points that fall out of it, n if none does
 
 
-def summarize(tree: Condensed, weighting: Weighting | None = None) -> Summary:
-    """Return the summary of a dendrogram, made on the host: a GPU would sort the points by their clusters."""
+def summarize(tree: Condensed, device: Device = CPU, weighting: Weighting | None = None) -> Summary:
+    """Return the summary of a dendrogram whose points are on this device, a GPU only if there are no weights."""
     weight = NOTHING if weighting is None else weighting.weight
-    placed = to_host(tree.cluster), to_host(tree.departure)
-    summary = Summary(*half(CPU, __package__).sum_up_clusters(*placed, tree.birth, weight))
+    summary = Summary(*half(device, __package__).sum_up_clusters(tree.cluster, tree.departure, tree.birth, weight))
     outer, birth = tree.parent[1:], tree.birth[1:]
     with np.errstate(over="ignore"):
         np.add.at(summary.stability, outer, (birth - tree.birth[outer]) * tree.size[1:])

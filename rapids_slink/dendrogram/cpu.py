@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rapids_slink.dendrogram import Members
 
 #: The number of points of a cluster whose times are summed at a time.
-SUMMED = 256
+SUMMED = constant("dendrogram/clusters.cu", "SUMMED")
 #: The number of groups whose edges a thread merges at a time.
 GROUPS_OF_CHUNK = 2**11
 
@@ -179,8 +179,8 @@ def sum_up_clusters(cluster, departure, birth, weight):
     `cluster`, `departure` and `birth` are those of `Condensed`. `weight` is the weight of each point, (n,) float64, or
     an empty array if each has 1. Returns three arrays of shape (c,). The first is the sum of the times, in λ, that
     points are in a cluster before they fall out of it, float64. The second is the largest λ of these points, float64.
-    The third is the first of these points, int32, n if there is none. `SUMMED` points of a cluster are summed one after
-    another, and then these sums.
+    The third is the first of these points, int32, n if there is none. Both devices sum `SUMMED` points of a cluster one
+    after another, and then these sums, so that they agree in all bits.
     """
     n, c = cluster.size, birth.size
     total, part, largest = np.zeros(c), np.zeros(c), np.zeros(c)

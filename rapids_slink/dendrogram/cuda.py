@@ -185,6 +185,30 @@ def _follow_parts(
     return pointer, rate, split[: int(count[0])]
 
 
+def sum_up_clusters(cluster: Array, departure: Array, birth: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Sum up the points of each cluster, as `rapids_slink.dendrogram.cpu.sum_up_clusters` does.
+
+    Raises ValueError if the points have weights. The results are on the host.
+    """
+    if weight.size:
+        raise ValueError("a GPU sums up clusters of points without weights")
+    n, c = cluster.size, birth.size
+    key, start = cp.empty(n, cp.uint64), cp.empty(c + 1, cp.int64)
+    points, clusters = np.int32(n), np.int32(c)
+    launch(SUMS, "pack_clusters", n, points, cluster, key)
+    key.sort()
+    launch(SUMS, "find_starts", n + 1, points, clusters, key, start)
+    ends = np.cumsum(-(-np.diff(start.get()) // cpu.SUMMED))
+    first_part, max_parts = cp.asarray(np.append(np.zeros(1, np.int64), ends)), n // cpu.SUMMED + c
+    (sums, maxima), (total, largest), first = cp.empty((2, max_parts)), cp.empty((2, c)), cp.empty(c, cp.int32)
+    launch(
+        SUMS, "sum_parts", max_parts, points, clusters, key, start, first_part, departure, cp.asarray(birth), sums,
+        maxima,
+    )  # fmt: skip
+    launch(SUMS, "sum_clusters", c, points, clusters, key, start, first_part, sums, maxima, total, largest, first)
+    return total.get(), largest.get(), first.get()
+
+
 def _launch(kernel: str, jobs: int, *arguments: Any) -> None:
     """Start a cooperative kernel with as many blocks as this number of jobs needs."""
     launch_resident(SOURCE, kernel, jobs, *arguments, cp.zeros(COUNTERS, cp.uint64))

@@ -755,7 +755,7 @@ class StableClusters(ClusterRule):
         else:
             tree_device, columns = CPU, Merges(*map(to_host, columns))
             tree = condense(columns, n, self.min_size, self.weighting)
-        summary = summarize(tree, self.weighting)
+        summary = summarize(tree, tree_device, self.weighting)
         return tree, summary, select(tree, self.rule, summary, tree_device), tree_device
 
     def choose(self, merges: PreallocatedFrame, n: int, device: Device, report: Report) -> FlatClusters:

@@ -273,7 +273,7 @@ LAUNCHERS = [
 
 #: The beginnings of the names of steps that launch what no function of this file does.
 STEPS = re.compile(
-    "strings|cosine, 20|points of|condensed|graph, int|catalogue, 2|bits$|pairs, 3|lists, m|expansion|equal rows"
+    "strings|cosine, 20|sums of|condensed|graph, int|catalogue, 2|bits$|pairs, 3|lists, m|expansion|equal rows"
     "|a distance|3 columns|in a box, 3"
 )
 
