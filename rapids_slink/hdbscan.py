@@ -191,14 +191,12 @@ class DensityHierarchy(PointHierarchy):
         Returns
         -------
         array of shape (n, clusters), float64
-            A column for each label. The sum of a row is its probability of belonging to any cluster.
+            See `membership_vector`.
 
         Raises
         ------
-        ValueError
-            The model was fitted without ``prediction_data=True``.
-        DeviceMemoryError
-            The work needs more memory than there is or than `memory_limit`.
+        ValueError, DeviceMemoryError
+            See `approximate_predict`.
         """
         answer = partial(prediction.all_membership_vectors, model=self._density())
         return self._predict(lambda X, **how: answer(self._output, **how), None)

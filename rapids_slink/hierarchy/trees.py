@@ -286,12 +286,7 @@ class SingleLinkageTree:
         Returns
         -------
         ndarray of shape (n - 1, 4), float64
-            SciPy's Z.
-
-        Raises
-        ------
-        ValueError
-            The hierarchy is a forest, which SciPy's matrix cannot express.
+            See `Hierarchy.to_scipy`.
         """
         return self.model.to_scipy()
 
