@@ -4,7 +4,7 @@
     points.py                 trees.py                           trees.py    one worker          points.py
 
 `cluster.py` runs tasks on the workers and decides which worker does which task. Two blocks whose rows are all farther
-apart than `max_distance` have no tree together (`Boxes` of within.py).
+apart than `max_distance` have no tree together (`pairs_within` of within.py).
 
 For pairs within a distance any two blocks that may be near each other meet once (within.py), and a partition of pairs
 is made for each block. The tree of a group is made where the group's partition is (trees.py).
@@ -15,15 +15,16 @@ The results have the bits of one device for any partitions and workers.
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Never
+from typing import Any, Never, cast
 
 import numpy as np
 from distributed import Future
 
 from rapids_slink import pipeline
-from rapids_slink.dendrogram.cutting import COLUMNS, ClusterRule, Cut
+from rapids_slink.dendrogram.cutting import COLUMNS, ClusterRule, Cut, GroupedCut
 from rapids_slink.distributed.cluster import MAX_BLOCKS, Run, free_for_task, on_worker, wanted_blocks, with_bytes
 from rapids_slink.distributed.points import (
+    Blocks,
     Partitions,
     attributes,
     block_starts,
@@ -40,6 +41,7 @@ from rapids_slink.distributed.trees import (
     lists_of_blocks,
     search_blocks,
     tree_of_blocks,
+    with_keys,
 )
 from rapids_slink.distributed.within import (
     blocks_of_both,
@@ -67,8 +69,6 @@ from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree import Problem
 from rapids_slink.spanning_tree.lists import TREE_LISTED, list_length
 
-#: The seconds that a byte takes from another worker's GPU through the host; by UCX it takes a fiftieth of them.
-BYTE_SECONDS = 1e-9
 #: The bytes of an edge with its weight and its distance.
 EDGE_BYTES = 24
 
@@ -76,40 +76,57 @@ EDGE_BYTES = 24
 def fit(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
     """Return the attributes of a model fitted on a Dask collection; see `pipeline.fit`."""
     check_settings(settings)
-    settings = with_bytes(settings)
+    settings, more = with_bytes(settings), {}
     if isinstance(rule, Cut):
         rule = replace(rule, warns=False)  # on a worker nobody would see it
     if settings.groups is not None:
-        return fit_groups(X, settings, rule)
+        assert isinstance(rule, Cut)
+        X, settings, key_columns = with_keys(X, settings)
+        more = {"_key_columns_": key_columns, "_cut_per_group_": rule.distance_threshold is None}
     report = Report(device="", metric=settings.metric.name)
     with Run() as run:
         with report.stage("input", CPU):
-            points = read_points(run, X, settings).check_zeros()
-            n = points.n_rows
-            rule.check_rows(n)
-            settings = points.settings.for_rows(n)
+            points = read_points(run, X, settings)
+            settings, n = points.settings, points.n_rows
+            if settings.groups is None:
+                points.check_zeros()
+                rule.check_rows(n)
+                settings = settings.for_rows(n)
+            else:
+                GroupedCut(cast(Cut, rule), None, None, None).check_rows(n)
             if not settings.clipped or settings.min_samples > 1:
                 report["min_samples"] = settings.min_samples
-            points = replace(points, settings=settings)
-            count = count_blocks(run, points)
-            pairs = pairs_within(run, points, block_starts(n, count))
-            if settings.min_samples > 1 and count > 1:
-                settings = replace(settings, n_neighbors=list_length(settings))
-            blocks = make_blocks(run, replace(points, settings=settings), count, n_pairs=len(pairs))
-            layout, names, d = points.layout, points.names, points.n_features
-            del points  # whose partitions the workers need not keep
-        report["device"] = settings.device
-        if count == 1:
-            results = run.task("fit", fit_block, settings, rule, blocks.rows[0])
+            report["device"], points = settings.device, replace(points, settings=settings)
+        if settings.groups is None:
+            with report.stage("input", CPU):
+                blocks, pairs = _blocks_of(run, points)
+            points = points.without_rows()
+            results = _fit_blocks(run, blocks, pairs, rule, report)
+            del blocks
         else:
-            with report.stage("spanning_tree", CPU):
-                shown = settings.progress
-                bar = Progress("Searching pairs of blocks", n, shown) if shown else None
-                trees = tree_of_blocks(run, blocks, pairs, bar)
-            results = run.task("linkage", fit_trees, settings, rule, trees, n)
-        del blocks
-        report.count("spanning_tree", blocks=count, pairs=len(pairs))
-        return model_attributes(run, results, layout, report, (n, d), names)
+            results = fit_groups(run, points, cast(Cut, rule), report)
+        return model_attributes(run, results, points.without_rows(), report) | more
+
+
+def _blocks_of(run: Run, points: Partitions) -> tuple[Blocks, list[tuple[int, int]]]:
+    """Return the points in blocks, and the pairs of blocks that have a tree together."""
+    settings, n, count = points.settings, points.n_rows, count_blocks(run, points)
+    pairs = pairs_within(run, points, block_starts(n, count))
+    if settings.min_samples > 1 and count > 1:
+        points = replace(points, settings=replace(settings, n_neighbors=list_length(settings)))
+    return make_blocks(run, points, count, n_pairs=len(pairs)), pairs
+
+
+def _fit_blocks(run: Run, blocks: Blocks, pairs: list[tuple[int, int]], rule: ClusterRule, report: Report) -> Future:
+    """Return the attributes of points in blocks, as a future."""
+    settings, n = blocks.settings, blocks.starts[-1]
+    report.count("spanning_tree", blocks=len(blocks), pairs=len(pairs))
+    if len(blocks) == 1:
+        return run.task("fit", fit_block, settings, rule, blocks.rows[0])
+    with report.stage("spanning_tree", CPU):
+        bar = Progress("Searching pairs of blocks", n, settings.progress) if settings.progress else None
+        trees = tree_of_blocks(run, blocks, pairs, bar)
+    return run.task("linkage", fit_trees, settings, rule, trees, n)
 
 
 def count_blocks(run: Run, points: Partitions) -> int:
@@ -119,9 +136,7 @@ def count_blocks(run: Run, points: Partitions) -> int:
         return min(blocks, n)
     devices = run.devices(settings.device == "cuda")
     if not is_searched_by_tree(n, points.n_features, settings.metric, resolve(settings.device)):
-        row_bytes = np.dtype(points.dtype).itemsize * points.n_features + EDGE_BYTES
-        moved = BYTE_SECONDS * row_bytes if run.copies_through_host(settings) else 0.0
-        wanted = wanted_blocks(n, points.n_features, devices, settings.device, moved)
+        wanted = wanted_blocks(n, points.n_features, devices, settings.device)
     (count,) = run.gather([run.task("plan", _fitting_blocks, settings, n, points.n_features, points.dtype, wanted)])
     return int(count)
 

@@ -11,7 +11,7 @@ chosen by counted work, in tests of pairs of rows. With b rows in each of two bl
 pairs, and the tree of both tests the b² pairs between them.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -229,21 +229,15 @@ MAX_BLOCKS = 32
 NEAR_LEAST = 1.1
 #: By device: a block of m rows of d features takes less time than its tasks if m²d is below this.
 MIN_BLOCK_WORK = {"cpu": 2**28, "cuda": 2**45}
-#: The seconds in which a GPU tests a pair of rows, for each feature. A CPU takes 1,000 times as long.
-TEST_SECONDS = 4e-15
 
 
-def wanted_blocks(n: int, d: int, workers: int, device: str, seconds_moved: float = 0.0) -> int:
+def wanted_blocks(n: int, d: int, workers: int, device: str) -> int:
     """Return the smallest number of blocks of n rows, d features, that takes little longer than the best number.
 
-    `workers` is the number of GPUs, or of hosts if CPUs compute. A row takes `seconds_moved` to get to another worker
-    while other workers get rows, too.
+    `workers` is the number of GPUs, or of hosts if CPUs compute.
     """
     max_blocks = min(MAX_BLOCKS, int(n * sqrt(d / MIN_BLOCK_WORK[device])))
-    tests, counts = n * d / 2 * TEST_SECONDS, range(1, max_blocks + 1)
-    times = {count: expected_time(count, workers) * tests for count in counts}
-    if seconds_moved:
-        times = {count: time + share_moved(count, workers) * seconds_moved for count, time in times.items()}
+    times = {count: expected_time(count, workers) for count in range(1, max_blocks + 1)}
     return next((count for count in times if times[count] <= NEAR_LEAST * min(times.values())), 1)
 
 
@@ -252,13 +246,6 @@ def expected_time(blocks: int, workers: int) -> float:
     n_pairs = blocks * (blocks - 1) // 2
     kept, pairs = blocks_of_workers(blocks, workers, n_pairs), pairs_of_each(n_pairs, workers)
     return max(k + 2 * p for k, p in zip(kept, pairs, strict=True)) / blocks**2
-
-
-def share_moved(blocks: int, workers: int) -> float:
-    """Return the share of the rows that the busiest worker gets from others for its pairs of blocks."""
-    owners = owners_of_blocks([{}] * blocks, workers, blocks * (blocks - 1) // 2)
-    got = {(w, b) for pair, w in pairs_of_workers(owners, workers) for b in pair if owners[b] != w}
-    return max(Counter(w for w, _ in got).values(), default=0) / blocks
 
 
 def blocks_of_workers(blocks: int, workers: int, n_pairs: int) -> list[int]:

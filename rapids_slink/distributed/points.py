@@ -132,16 +132,14 @@ def attributes(
     return by_name
 
 
-def model_attributes(
-    run: Run, results: Future, layout: Layout, report: Report, shape: tuple[int, int], names: list[Any] | None
-) -> dict[str, Any]:
-    """Return the attributes of a model of collections, from the results of a run's last task.
+def model_attributes(run: Run, results: Future, points: "Partitions", report: Report) -> dict[str, Any]:
+    """Return the attributes of a model of these points, as collections, from the results of a run's last task.
 
-    `shape` is (n, d), and `names` are those of the columns. Time that no stage took is that of the stage "cluster".
+    Time that no stage took is that of the stage "cluster".
     """
+    layout = points.layout
     fitted = attributes(run, results, layout)
-    n, d = shape
-    sizes = size_attributes(n, d, fitted.pop("components", 1), names)
+    sizes = size_attributes(points.n_rows, points.n_features, fitted.pop("components", 1), points.names)
     report.add(fitted.pop("report_", Report()))
     report.count("cluster", **run.counts())
     report["seconds"]["cluster"] = perf_counter() - run.start - sum(report["seconds"].values())
@@ -246,6 +244,10 @@ class Partitions:
         if len(self.zeros) > 1:
             raise undefined_for_zeros(f"rows {self.zeros[0]} and {self.zeros[1]} of X", self.settings.metric)
         return self
+
+    def without_rows(self) -> Self:
+        """Return what is known of the points; the workers need not keep their partitions."""
+        return replace(self, read=[])
 
     @property
     def n_rows(self) -> int:

@@ -24,9 +24,10 @@ combined by (surrogate distance, id), which is the total order for one row. A li
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import replace
 from itertools import chain
-from operator import getitem
+from operator import getitem, itemgetter
 from typing import Any
 
 import numpy as np
@@ -39,8 +40,6 @@ from rapids_slink.distributed.points import (
     Blocks,
     Partitions,
     is_frame,
-    model_attributes,
-    read_points,
     without_values,
 )
 from rapids_slink.metrics import distances
@@ -330,33 +329,37 @@ def last_weights(device: Device, settings: Settings, lists: Any) -> Any:
 MEETINGS = 2
 
 
-def fit_groups(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
-    """Return the attributes of a model fitted with `Settings.groups`: a column, several, or a Dask Series."""
-    assert isinstance(rule, Cut)
-    X, settings, key_columns = _with_keys(X, settings)
-    report = Report(device="", metric=settings.metric.name)
-    with Run() as run:
-        with report.stage("input", CPU):
-            points = read_points(run, X, settings)
-            n, settings = points.n_rows, replace(points.settings, groups=None)
-            GroupedCut(rule, None, None, None).check_rows(n)
-            if not settings.clipped or settings.min_samples > 1:
-                report["min_samples"] = settings.min_samples
-            report["device"] = settings.device
-        with report.stage("groups", CPU):
-            tables, groups, meetings = _groups_of(run, points)
-        with report.stage("spanning_tree", CPU):
-            trees = _trees_of_partitions(run, points, settings, tables, groups, meetings)
-            run.wait(trees)
-        report["way"] = "groups"
-        layout, names, d = points.layout, points.names, points.n_features
-        results = run.task("linkage", _fit_forest, settings, rule, trees, groups, n)
-        del points, tables, groups, trees
-        fitted = model_attributes(run, results, layout, report, (n, d), names)
-    return fitted | {"_key_columns_": key_columns, "_cut_per_group_": rule.distance_threshold is None}
+def fit_groups(run: Run, points: Partitions, rule: Cut, report: Report) -> Future:
+    """Return the attributes of points with `Settings.groups`, as a future."""
+    settings, sizes = replace(points.settings, groups=None), points.layout.sizes
+    filled = [(p, read, i, holder) for group, read, holder in points.read for i, p in enumerate(group) if sizes[p]]
+    filled.sort(key=itemgetter(0))
+    with report.stage("groups", CPU):
+        tables = [run.task("keys", _table_of_keys, read, i, index=(p,), worker=holder) for p, read, i, holder in filled]
+        own = [run.task("key-table", getitem, table, 1, index=(p,)) for p, table in enumerate(tables)]
+        starts = [sum(sizes[:p]) for p, *_ in filled]
+        groups = run.task("groups", _number_groups, own, starts, MEETINGS * max(1, len(run.workers)))
+        (meetings,) = run.gather([run.task("meetings", getitem, groups, "meetings")])
+    together = defaultdict[Any, list[Any]](list)  # the rows of each partition's groups that stay, and of each meeting
+    with report.stage("spanning_tree", CPU):
+        for position, (p, read, i, holder) in enumerate(filled):
+            for at in meetings[position]:
+                through_host = at >= 0 and run.copies_through_host(settings)
+                piece = run.task(
+                    "group-rows", _rows_that_meet, read, i, tables[position], groups, position, at, through_host,
+                    index=(p, at), worker=holder,
+                )  # fmt: skip
+                together[at, p if at < 0 else -1].append(piece)
+        trees = [
+            run.task("trees", _trees_of_groups, settings, pieces, points.dtype, index=meeting)
+            for meeting, pieces in sorted(together.items())
+        ]
+        run.wait(trees)
+    report["way"] = "groups"
+    return run.task("linkage", _fit_forest, settings, rule, trees, groups, points.n_rows)
 
 
-def _with_keys(X: Any, settings: Settings) -> tuple[Any, Settings, tuple[Any, ...]]:
+def with_keys(X: Any, settings: Settings) -> tuple[Any, Settings, tuple[Any, ...]]:
     """Return a frame with the keys as columns, settings that name them, and the columns of `X` that are keys."""
     by = settings.groups
     if not is_frame(X):
@@ -371,29 +374,6 @@ def _with_keys(X: Any, settings: Settings) -> tuple[Any, Settings, tuple[Any, ..
         got = f", and {others[0]!r} is not in [{listed(X.columns)}]" if others else ""
         raise ValueError(f"groups of a Dask DataFrame must be a column, columns, or a Dask Series like it{got}")
     return X, replace(settings, groups=GroupBy(names, by.dropna)), tuple(names)
-
-
-def _groups_of(run: Run, points: Partitions) -> tuple[list[Any], Any, list[list[int]]]:
-    """Return each partition's table of groups, the table of all groups, and the meetings of each partition's rows."""
-    filled, sizes = _filled_partitions(points), points.layout.sizes
-    tables = [run.task("keys", _table_of_keys, read, i, index=(p,), worker=holder) for p, read, i, holder in filled]
-    own = [run.task("key-table", getitem, table, 1, index=(p,)) for p, table in enumerate(tables)]
-    starts = [sum(sizes[:p]) for p, *_ in filled]
-    count = MEETINGS * max(1, len(run.workers))
-    groups = run.task("groups", _number_groups, own, starts, count)
-    (meetings,) = run.gather([run.task("meetings", getitem, groups, "meetings")])
-    return tables, groups, meetings
-
-
-def _filled_partitions(points: Partitions) -> list[tuple[int, Any, int, str | None]]:
-    """Return the partitions with rows: number, the task that read it, its position there, and who holds that."""
-    filled = [
-        (p, read, i, holder)
-        for group, read, holder in points.read
-        for i, p in enumerate(group)
-        if points.layout.sizes[p]
-    ]
-    return sorted(filled, key=lambda entry: entry[0])
 
 
 def _table_of_keys(read: dict[str, Any], i: int) -> tuple[Any, dict[str, Any]]:
@@ -422,25 +402,6 @@ def _number_groups(tables: list[dict[str, Any]], starts: list[int], meetings: in
         "numbers": numbers, "starts": starts, "keys": groups.keys, "sizes": rows, "first": first, "meeting": meeting,
         "meetings": meetings_of_rows,
     }  # fmt: skip
-
-
-def _trees_of_partitions(
-    run: Run, points: Partitions, settings: Settings, tables: list[Any], groups: Any, meetings: list[list[int]]
-) -> list[Any]:
-    """Return the tasks of all trees: of each partition's groups that stay, and of those of each meeting."""
-    together: dict[tuple[int, int], list[Any]] = {}
-    for position, (p, read, i, holder) in enumerate(_filled_partitions(points)):
-        for at in meetings[position]:
-            through_host = at >= 0 and run.copies_through_host(settings)
-            piece = run.task(
-                "group-rows", _rows_that_meet, read, i, tables[position], groups, position, at, through_host,
-                index=(p, at), worker=holder,
-            )  # fmt: skip
-            together.setdefault((at, p if at < 0 else -1), []).append(piece)
-    return [
-        run.task("trees", _trees_of_groups, settings, pieces, points.dtype, index=meeting)
-        for meeting, pieces in sorted(together.items())
-    ]
 
 
 def _rows_that_meet(

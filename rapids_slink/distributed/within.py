@@ -1,12 +1,12 @@
 """Pairs within a distance of Dask collections: each two blocks that may have near rows meet once.
 
-blocks ──Boxes.pairs──▶ blocks that may be near ──pairs_of_block, count_of_block──▶ their pairs, or counts
+blocks ──pairs_within──▶ blocks that may be near ──pairs_of_block, count_of_block──▶ their pairs, or counts
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations, pairwise
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from distributed import Future
@@ -24,7 +24,7 @@ from rapids_slink.distributed.points import (
     without_values,
 )
 from rapids_slink.forced import forced
-from rapids_slink.metrics import PRECOMPUTED, Metric, surrogate_bound
+from rapids_slink.metrics import PRECOMPUTED, surrogate_bound
 from rapids_slink.neighbors.exact import kernels
 from rapids_slink.neighbors.rows import check_zeros_between
 from rapids_slink.neighbors.within import NearPairs, PairPoints, PairTask, estimate_pairs
@@ -159,51 +159,29 @@ def frame_of_pairs(device: Device, settings: Settings, parts: list[tuple[Array, 
 
 
 def pairs_within(run: Run, points: Partitions, starts: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the pairs of blocks that may have points within `max_distance`; all pairs if there is none.
+    """Return the pairs of blocks that may have points within `max_distance`, by the box of each block.
 
-    `starts` has the first row number of each block, then the number of rows.
+    These are all pairs if there is no such distance or if boxes do not bound the metric's distances. `starts` has the
+    first row number of each block, then the number of rows.
     """
-    boxes = Boxes.of(run, points) if len(starts) > 2 else None
-    return list(combinations(range(len(starts) - 1), 2)) if boxes is None else boxes.pairs(starts)
-
-
-@dataclass(frozen=True)
-class Boxes:
-    """The box of each partition that has rows."""
-
-    low: np.ndarray  # (partitions, d) float64: the least value of each column
-    high: np.ndarray  # (partitions, d) float64: the greatest value of each column
-    first: np.ndarray  # the number of the partition's first row
-    last: np.ndarray  # one more than the number of its last row
-    metric: Metric
-    max_weight: float  # the largest surrogate distance of two rows that are wanted
-
-    @classmethod
-    def of(cls, run: Run, points: Partitions) -> Self | None:
-        """Return the boxes of points with a `max_distance`; None if boxes do not bound the metric's distances."""
-        settings, sizes = points.settings, np.array(points.layout.sizes)
-        metric, distance = settings.metric, settings.max_distance
-        if distance is None or not metric.boxes or metric.rows != "given":
-            return None
-        order = [p for group, *_ in points.read for p in group if sizes[p]]
-        extremes = np.array(extremes_of_partitions(run, points.read))[np.argsort(order)]
-        last = np.cumsum(sizes)[sizes > 0]
-        max_weight = surrogate_bound(metric, distance, points.n_features)
-        return cls(extremes[:, 0], extremes[:, 1], last - sizes[sizes > 0], last, metric, max_weight)
-
-    def pairs(self, starts: Sequence[int]) -> list[tuple[int, int]]:
-        """Return the pairs of blocks that may have points within the distance; `starts` are those of `pairs_within`."""
-        ends = []
-        for start, stop in pairwise(starts):
-            inside = (self.first < stop) & (self.last > start)
-            ends.append((self.low[inside].min(axis=0), self.high[inside].max(axis=0)))
-        pairs = list(combinations(range(len(ends)), 2))
-        gaps = [np.maximum(ends[b][0] - ends[a][1], ends[a][0] - ends[b][1]) for a, b in pairs]
-        # A gap is the difference of two points, no farther apart than any two of the boxes: rounding is monotone.
-        points = np.maximum(np.nextafter([np.zeros_like(self.low[0]), *gaps], -np.inf), 0)
-        ids = np.arange(len(points), dtype=np.int32)
-        weight = kernels(CPU).pair_distances(points, np.zeros_like(ids), ids, self.metric)[1:]
-        return [pair for pair, w in zip(pairs, weight, strict=True) if w <= self.max_weight]
+    settings, sizes = points.settings, np.array(points.layout.sizes)
+    metric, distance, pairs = settings.metric, settings.max_distance, list(combinations(range(len(starts) - 1), 2))
+    if not pairs or distance is None or not metric.boxes or metric.rows != "given":
+        return pairs
+    order = [p for group, *_ in points.read for p in group if sizes[p]]
+    extremes = np.array(extremes_of_partitions(run, points.read))[np.argsort(order)]
+    last = np.cumsum(sizes)[sizes > 0]
+    first, boxes = last - sizes[sizes > 0], []
+    for start, stop in pairwise(starts):
+        inside = extremes[(first < stop) & (last > start)]
+        boxes.append((inside[:, 0].min(axis=0), inside[:, 1].max(axis=0)))
+    gaps = [np.maximum(boxes[b][0] - boxes[a][1], boxes[a][0] - boxes[b][1]) for a, b in pairs]
+    # A gap is the difference of two points, no farther apart than any two of the boxes: rounding is monotone.
+    corners = np.maximum(np.nextafter([np.zeros_like(gaps[0]), *gaps], -np.inf), 0)
+    ids = np.arange(len(corners), dtype=np.int32)
+    weight = kernels(CPU).pair_distances(corners, np.zeros_like(ids), ids, metric)[1:]
+    max_weight = surrogate_bound(metric, distance, points.n_features)
+    return [pair for pair, w in zip(pairs, weight, strict=True) if w <= max_weight]
 
 
 # --------------------------------------------------------------------------------------------------------------- DBSCAN
@@ -238,16 +216,16 @@ def fit_dbscan(X: Any, settings: Settings, rule: DensityRule) -> dict[str, Any]:
         with report.stage("input", CPU):
             settings = replace(with_bytes(settings), max_distance=rule.eps)
             points = read_points(run, X, settings).check_zeros()
-            settings, layout, names = points.settings, points.layout, points.names
-            n, d = points.n_rows, points.n_features
+            settings, n = points.settings, points.n_rows
             report["device"] = settings.device
         with report.stage("pairs", CPU):
             blocks, met = near_blocks_of(run, points)
             parts = meet(run, blocks, None, met, _core_rows_of_blocks, rule)
             labelled = run.task("labels", _label, settings, rule, [part for row in parts for part in row], n)
-        del points, blocks, parts
+        points = points.without_rows()
+        del blocks, parts
         report.count("pairs", pairs_of_blocks=len(met))
-        fitted = model_attributes(run, labelled, layout, report, (n, d), names)
+        fitted = model_attributes(run, labelled, points, report)
     others = "n_leaves_", "n_connected_components_"  # of a tree
     return {name: value for name, value in fitted.items() if name.endswith("_") and name not in others}
 

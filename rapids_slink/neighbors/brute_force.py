@@ -191,13 +191,9 @@ class BruteForceSearch(ListSearch):
                     images.arrange(*images.order_by_bound(reached.upper))
                 if not task.split or images.arrange_parts(reached.upper, task.split):
                     return self._symmetric_pass(images, task, reached, falls)
-        elif task.split:
-            filter_.arrange_parts(reached.upper, task.split)
-            parts = slice(0, task.split), slice(task.split, m)
-            if self.device.is_gpu:
-                sides = [self._pass(task, filter_, a, reached, among=b) for a, b in (parts, parts[::-1])]
-                return self.device.xp.concatenate(sides), none
         if task.forms_each_pair and not self.device.is_gpu:
+            if task.split:
+                filter_.arrange_parts(reached.upper, task.split)
             both = cast("BlasFilter", filter_)
             at_once = self._rows_at_once(m, task.k)
             return both.search_each_pair(task, reached, at_once, self.progress), none
@@ -226,12 +222,10 @@ class BruteForceSearch(ListSearch):
         rows: slice | Array,
         reached: SearchState,
         again: bool = False,
-        among: slice | None = None,
     ) -> Any:
         """Filter and re-rank some of the task's rows, a range or numbers; return those whose lists are not proven.
 
-        Rows that are searched `again` have more room for candidates. `among` is the range of the filter's
-        order that holds the points of other exclusion ids, if there is such a range.
+        Rows that are searched `again` have more room for candidates.
         """
         xp, kernels = self.device.xp, self.kernels
         by_candidates = filter_.max_candidates // (filter_.room * candidate_capacity(task.k))
@@ -250,9 +244,8 @@ class BruteForceSearch(ListSearch):
             if not again:
                 filter_.first_bounds(task, ids, bound, self._rows_at_once(ids.size, task.k))
             at_once = again or (self.device.is_gpu and ids.size * len(self.values) <= ONE_BAND)
-            first, last = (among.start, among.stop) if among else (0, filter_.order.size)
-            ends = geometric_slices(last if at_once else filter_.first_band, last - first, filter_.growth)
-            bands = [slice(first + band.start, first + band.stop) for band in ends]
+            last = filter_.order.size
+            bands = geometric_slices(last if at_once else filter_.first_band, last, filter_.growth)
             # These rows have the memory of a full chunk for their candidates.
             room = rows_a_chunk * filter_.room * candidate_capacity(task.k) // ids.size
             capacity = min(room, len(self.values)) if at_once else None

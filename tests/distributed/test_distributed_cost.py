@@ -173,10 +173,5 @@ def test_pairs_of_workers(blocks, workers, most_got):
     first = dict(reversed([(w, pair) for pair, w in order]))
     for w, pair in first.items():  # nobody waits for more than a block in front of its first tree, if it has one
         assert sum(owners[b] != w for b in pair) <= (1 if w in owners else 2)
-    assert runs.share_moved(blocks, workers) * blocks <= most_got
-
-
-def test_blocks_that_are_moved_slowly():
-    """Where rows take longer to get to another device than the tests that it saves, there is one block."""
-    for seconds, blocks in ((0.0, 4), (2.4e-7, 4), (4e-6, 1)):
-        assert runs.wanted_blocks(4_000_000, 96, 2, "cuda", seconds) == blocks
+    got = {(w, b) for pair, w in order for b in pair if owners[b] != w}
+    assert max(Counter(w for w, _ in got).values()) <= most_got
