@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from importlib import import_module
 from itertools import product
 from numbers import Real
-from typing import Any, Literal, Unpack, cast, overload
+from typing import Any, Literal, TypedDict, Unpack, cast, overload
 
 import numpy as np
 
@@ -71,37 +71,26 @@ def knn_graph(
     return engine_of(X, metric=chosen).knn_graph(X, n_neighbors, chosen, device, memory_limit)
 
 
+class NearestOptions(TypedDict, total=False):
+    """The parameters of `nearest_neighbors` that do not change the type of its result, for typing tools."""
+
+    groups: Any
+    dropna: bool
+    metric: MetricName
+    p: float
+    box: float | Collection[float] | None
+    scales: Mapping[Any, float] | None
+    device: str
+    memory_limit: int | str | None
+
+
 @overload
 def nearest_neighbors(
-    X: Any,
-    Y: Any,
-    n_neighbors: int = 1,
-    *,
-    groups: Any = None,
-    dropna: bool = True,
-    output: Literal["frame"] = "frame",
-    metric: MetricName = "euclidean",
-    p: float = 2.0,
-    box: float | Collection[float] | None = None,
-    scales: Mapping[Any, float] | None = None,
-    device: str = "auto",
-    memory_limit: int | str | None = None,
+    X: Any, Y: Any, n_neighbors: int = 1, *, output: Literal["frame"] = "frame", **options: Unpack[NearestOptions]
 ) -> Frame: ...
 @overload
 def nearest_neighbors(
-    X: Any,
-    Y: Any,
-    n_neighbors: int = 1,
-    *,
-    groups: Any = None,
-    dropna: bool = True,
-    output: Literal["arrays"],
-    metric: MetricName = "euclidean",
-    p: float = 2.0,
-    box: float | Collection[float] | None = None,
-    scales: Mapping[Any, float] | None = None,
-    device: str = "auto",
-    memory_limit: int | str | None = None,
+    X: Any, Y: Any, n_neighbors: int = 1, *, output: Literal["arrays"], **options: Unpack[NearestOptions]
 ) -> tuple[Values, Values]: ...
 def nearest_neighbors(
     X: Any,

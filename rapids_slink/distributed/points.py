@@ -222,7 +222,7 @@ def _divisions(frame: Any) -> tuple[Any, Any]:
 
 
 #: Blocks of at least MANY_ROWS begin at multiples of ROWS_TOGETHER, which the fused filter processes together: see
-#: `PartLists`.
+#: `SearchTask.split`.
 ROWS_TOGETHER, MANY_ROWS = 256, 2**12
 
 

@@ -39,6 +39,11 @@ under "Rows added to a tree". So rounds run on lists of these edges alone. A new
 one lists its nearest new points, up to a height of the old tree, and its lightest edges of that tree; its lower bound
 is that of the first edge it does not list, of either kind. A search (`AppendedSearch`) looks for the nearest new point
 of an old one, among the points, and for its lightest unlisted edge of the old tree.
+
+**Two parts** whose trees are known have a tree within these trees and the pairs between the parts: any other pair is
+the heaviest of a cycle in its part. So each point lists its nearest points of the other part and its lightest edges of
+the tree of its own part, and its lower bound is as for appended points. The lists between the parts end at the weight
+at which the point's cluster becomes large in its own part's tree. The searches that follow look among all points.
 """
 
 from collections.abc import Iterator
@@ -457,27 +462,22 @@ def tree_of_two_parts(
     of its part. Edges above `Problem.max_weight` may be missing.
     """
     inputs, device, n, core = TreeInput(problem, rows, report), problem.device, problem.n, problem.core
-    xp, k, sizes = device.xp, list_length(problem.settings), (split, n - split)
-    number = xp.arange(n, dtype="int32")
+    xp, sizes = device.xp, (split, n - split)
+    k, number = min(list_length(problem.settings), *sizes), xp.arange(n, dtype="int32")
     with report.stage("neighbors", device):
         upper = xp.concatenate([_growth(tree, size, device) for tree, size in zip(trees, sizes, strict=True)])
-        part, k = (number >= split).astype("int32"), min(k, *sizes)
+        part = (number >= split).astype("int32")
         task = SearchTask(number, k, part, part, xp.minimum(upper, inputs.max_weight), split=split)
-        near = lists_within(inputs.search.find(task), number, device)
-        both = [xp.concatenate(ends) for ends in zip(*(tree.values() for tree in trees), strict=True)]
-        for end in both[:2]:
+        nearest = inputs.search.find(task)
+        src, dst, weight = (xp.concatenate(both) for both in zip(*(tree.values() for tree in trees), strict=True))
+        for end in (src, dst):
             end[trees[0]["src"].size :] += xp.int32(split)
-        columns = dict(zip(EDGE_TYPES, both, strict=True))
+        columns = dict(zip(EDGE_TYPES, (src, dst, weight), strict=True))
         sort_in_place(columns, xp)
-        assert near.unlisted_lower_bound is not None
-        ids, weight = near.unlisted_lower_bound
-        weight = xp.minimum(weight, xp.nextafter(problem.max_weight, inf))  # heavier edges of a part are not known
-        bound, ends = (weight, edge_codes(number, ids, xp)), xp.repeat(number[:, None], k + TREE_LISTED, axis=1)
-        weights = xp.full(ends.shape, xp.inf)
-        ends[:, :k], weights[:, :k] = near.ids, near.weights
-        lists = NeighborLists(ends, weights, core)
-        _list_tree_edges(lists, k, bound, TreeEdges.of(columns, xp), device)
-    search = inputs.search.for_connecting(near.ids)()
+        own = TreeEdges.of(columns, xp)
+        lists, bound = _lists_with_trees([(slice(0, n), nearest, False)], k, own, core, n, device)
+        xp.minimum(bound[0], np.nextafter(problem.max_weight, inf), out=bound[0])  # heavier tree edges are not known
+    search = inputs.search.for_connecting(lists.ids)()
     del inputs.search
     release_cached()
     forest = Forest.of_components(number, bound, device)
@@ -569,52 +569,49 @@ def tree_of_appended(
 
 def _lists_of_appended(
     search: AppendedSearch, edges: TreeEdges, upper: Array, n: int, device: Device
-) -> tuple[NeighborLists, tuple[Any, Any]]:
-    """Return the lists, and the weight and code of a lower bound of the edges that each point does not list."""
-    xp, n_old, width = device.xp, search.n_old, NEW_LISTED + TREE_LISTED
+) -> tuple[NeighborLists, tuple[Array, Array]]:
+    """Return the lists and the lower bounds, as `_lists_with_trees` returns them."""
+    n_old, rows = search.n_old, device.xp.arange(n, dtype="int32")
     k_old, k_new = min(NEW_LISTED, n - n_old), min(LISTED_BY_NEW, n - 1)
-    rows = xp.arange(n, dtype="int32")
-    ids, weights = xp.repeat(rows[:, None], width, axis=1), xp.full((n, width), xp.inf)  # a row itself is passed over
-    no_group = xp.full(n - n_old, -1, "int32")
+    no_group = device.xp.full(n - n_old, -1, "int32")
     old_nearest = search.among_new.find(SearchTask(rows[:n_old], k_old, rows, no_group, upper))
     old_nearest.ids[old_nearest.ids >= 0] += n_old
     new_nearest = search.among_all.find(SearchTask(rows[n_old:], k_new, rows, rows))
-    bound, code = xp.full(n, xp.inf), xp.full(n, NO_EDGE)
-    for part, nearest, k, is_complete in (
-        (slice(0, n_old), old_nearest, k_old, k_old == n - n_old),
-        (slice(n_old, n), new_nearest, k_new, k_new == n - 1),
-    ):
-        own, last = rows[part, None], nearest.ids[:, k - 1]
-        ids[part, :k] = xp.where(nearest.ids < 0, own, nearest.ids)
-        weights[part, :k] = nearest.weights
-        last_weight = xp.inf if is_complete else nearest.weights[:, k - 1]
-        bound[part] = xp.where(last < 0, nearest.upper, last_weight)  # all up to the bound are listed
-        if not is_complete:
-            code[part] = xp.where(last < 0, NO_EDGE, edge_codes(rows[part], last, xp))
-    lists = NeighborLists(ids, weights)
-    _list_tree_edges(lists, NEW_LISTED, (bound, code), edges, device)
-    return lists, (bound, code)
+    parts = [
+        (slice(0, n_old), old_nearest, k_old == n - n_old),
+        (slice(n_old, n), new_nearest, k_new == n - 1),
+    ]
+    return _lists_with_trees(parts, NEW_LISTED, edges, None, n, device)
 
 
-def _list_tree_edges(
-    lists: NeighborLists, k: int, lower: tuple[Array, Array], edges: TreeEdges, device: Device
-) -> None:
-    """Put each row's lightest edges of known trees into its list, from the entry `k` on, and sort the lists again.
+def _lists_with_trees(
+    parts: list[tuple[slice, SearchResult, bool]], k: int, edges: TreeEdges, core: Array, n: int, device: Device
+) -> tuple[NeighborLists, tuple[Array, Array]]:
+    """Return lists of the nearest points and each row's lightest edges of known trees, from the entry `k` on.
 
-    `lower`, the weight and code of a lower bound of the edges that each row does not list, falls to its first tree edge
-    that is left out.
+    A part is a range of rows, their nearest points, and whether a full list has all points. The second result is the
+    weight and the code, (n,) each, of a lower bound of the edges that each row does not list.
     """
-    xp, (bound, code), core = device.xp, lower, lists.core
+    xp, rows = device.xp, device.xp.arange(n, dtype="int32")
+    ids = xp.repeat(rows[:, None], k + TREE_LISTED, axis=1)  # a row itself is passed over
+    weights, bound, code = xp.full(ids.shape, xp.inf), xp.empty(n), xp.empty(n, "int64")
+    for part, result, has_all in parts:
+        near, width = lists_within(result, rows[part], device), result.ids.shape[1]
+        ids[part, :width], weights[part, :width] = near.ids, near.weights
+        assert near.unlisted_lower_bound is not None
+        last, least = near.unlisted_lower_bound
+        bound[part] = xp.where((result.ids[:, -1] >= 0) & has_all, xp.inf, least)
+        code[part] = edge_codes(rows[part], last, xp)
     listed = edges.at(xp.flatnonzero(edges.position < TREE_LISTED))
     at = listed.row, k + listed.position
-    lists.ids[at], lists.weights[at] = listed.other, listed.weight
+    ids[at], weights[at] = listed.other, listed.weight
     first = edges.at(xp.flatnonzero(edges.position == TREE_LISTED))  # the first edge that a row does not list
     first_code = edge_codes(first.row, first.other, xp)
     before = (first.weight < bound[first.row]) | ((first.weight == bound[first.row]) & (first_code < code[first.row]))
     lower = xp.flatnonzero(before)
     bound[first.row[lower]], code[first.row[lower]] = first.weight[lower], first_code[lower]
-    core = xp.full(bound.size, -xp.inf) if core is None else core
-    exact_kernels(device).sort_by_reachability(lists.ids, lists.weights, core)
+    exact_kernels(device).sort_by_reachability(ids, weights, xp.full(n, -xp.inf) if core is None else core)
+    return NeighborLists(ids, weights, core), (bound, code)
 
 
 def estimate_appended(problem: Problem, n_old: int) -> MemoryEstimate:
