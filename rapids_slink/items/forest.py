@@ -64,7 +64,7 @@ def forest_of_items(
         n_old, edges = old
         growing.append(n_old, edges)
     elif settings.min_samples > 1:
-        samples = device.xp.minimum(settings.min_samples, device.xp.bincount(number)[number] - 1)
+        samples = device.xp.minimum(min(settings.min_samples, n), device.xp.bincount(number)[number] - 1)
         growing.from_nothing(samples[distinct.copies.first])
     else:
         growing.from_nothing()
