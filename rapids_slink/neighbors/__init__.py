@@ -35,9 +35,9 @@ from rapids_slink.neighbors.choose import (
     TILES,
     expansion,
     is_searched_by_tree,
+    is_worth_a_look,
     max_expansion,
     may_be_low_dimensional,
-    may_have_tiles,
     possible_tiles,
     products,
     takes_less,
@@ -210,7 +210,7 @@ def search_in_tiles(
     """
     wanted, n, d = forced().search if within == inf else forced().pairs, n or len(values), values.shape[1]
     m = n if queries is None else len(queries)
-    if not wanted and not may_have_tiles(min(m, n), d, metric, device):
+    if not wanted and (metric.filter != "product" or not is_worth_a_look(min(m, n), min(m, n), d, device)):
         return None
     all_products = products(m, n, d)
     kind = wanted or possible_tiles(values, n, all_products if within == inf else inf, device)

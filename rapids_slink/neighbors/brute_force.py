@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from rapids_slink.forced import forced
 from rapids_slink.metrics import Metric
-from rapids_slink.neighbors.choose import COSTS, may_have_tiles, products
+from rapids_slink.neighbors.choose import COSTS, is_worth_a_look, products
 from rapids_slink.neighbors.exact import ExactPoints, candidate_capacity, same_candidates, scan_bytes
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.filter import MIN_ROWS, TileFilter, choose_filter, n_seeds
@@ -281,7 +281,7 @@ class BruteForceSearch(ListSearch):
         kernels: Any = self.kernels  # they are a GPU's
         k, split, by_lists, (n, d) = task.k, task.split, task.bounds_by_lists, self.values.shape
         # Few points have no tiles, whose check may read all values.
-        may_end_early = filter_.is_finest and may_have_tiles(n, d, self.metric, self.device) and self._may_have_tiles
+        may_end_early = filter_.is_finest and is_worth_a_look(n, n, d, self.device) and self._may_have_tiles
         rows, bound = filter_.order, reached.upper[filter_.order]
         top = kernels.empty_lists(rows.size, k)
         # If searching again takes less time than tiles, a row may have this many candidates then.

@@ -171,11 +171,6 @@ TILES = "tiles", "tiles for lists"
 TIMES, MAX_SPREAD, MAX_NEAREST, MAX_CLUSTER, BLURRED = 3, 0.4, 0.15, 0.15, 0.02
 
 
-def may_have_tiles(n: int, d: int, metric: Metric, device: Device) -> bool:
-    """Return whether the values should decide if tiles search n points."""
-    return metric.filter == "product" and is_worth_a_look(n, n, d, device)
-
-
 def possible_tiles(values: Array, n: int, all_pairs: float, device: Device) -> str | None:
     """Return which of `TILES` may serve n points, of which `values` are some; None if neither does.
 

@@ -53,7 +53,7 @@ from rapids_slink.dendrogram.cutting import FEW_LEAVES
 from rapids_slink.forced import forced
 from rapids_slink.metrics import EUCLIDEAN, PRECOMPUTED, Metric, Rows
 from rapids_slink.neighbors import estimate_search
-from rapids_slink.neighbors.choose import few_points, is_searched_by_tree, may_have_tiles, takes_all_distances
+from rapids_slink.neighbors.choose import few_points, is_searched_by_tree, is_worth_a_look, takes_all_distances
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.filter import kernels as filter_kernels
 from rapids_slink.neighbors.rows import Copies, find_repeats, require_common_features, undefined_for_zeros, zero_rows
@@ -658,6 +658,6 @@ def _sources_of_fused_lists(problem: Problem, value: str, formula: tuple[str, ..
         yield "neighbors/exact/rerank.cu", value_option("uint8"), *problem.metric.cuda_options
     yield from (("spanning_tree/component_pairs.cu",), ("spanning_tree/graphs/edges.cu",))
     yield from (("neighbors/exact/pair_distances.cu", *formula), source_of(fp16, between=True))
-    if may_have_tiles(problem.n, d, problem.metric, problem.device):
+    if is_worth_a_look(problem.n, problem.n, d, problem.device):
         yield from (("neighbors/tiles/order.cu",), ("neighbors/tiles/encode.cu", value), ("neighbors/tiles/tiles.cu",))
         yield from (("neighbors/exact/rerank.cu", value, "-DMEASURED=1"), source_of(fp16, local=True))
