@@ -25,7 +25,7 @@ from rapids_slink.hierarchy.exports import needs
 from rapids_slink.hierarchy.plotting import COLORS, NOISE, OTHERS, colored_groups, cut_height, is_map
 from rapids_slink.hierarchy.trees import Bars
 from rapids_slink.points import as_points
-from rapids_slink.points.output import PreallocatedFrame, column_names, is_collection, library_of, on_host, take_rows
+from rapids_slink.points.output import PreallocatedFrame, is_collection, library_of, on_host, take_rows
 from rapids_slink.report import counted, listed
 from rapids_slink.runtime.device import CPU, device_of, on_current_gpu, to_host
 from rapids_slink.runtime.memory import usual_errors
@@ -215,41 +215,34 @@ def table_of(data: Any) -> Any:
     return data if data is None or hasattr(data, "shape") else np.asarray(data)
 
 
-def columns_of(data: Any) -> list[Any]:
-    """Return the names of a table's columns, or the numbers of an array's columns."""
-    names = column_names(data)
-    if names is not None:
-        return list(names)
-    return list(range(data.shape[1])) if len(data.shape) == 2 else []
+def frame_of(data: Any) -> pd.DataFrame:
+    """Return a table of any library, or an array, as a frame of pandas on the host."""
+    data = on_host(data) if library_of(data) else to_host(data)
+    return data.to_frame() if isinstance(data, pd.Series) else pd.DataFrame(data)
 
 
-def described(data: Any, row: int) -> tuple[str, list[str]]:
+def described(frame: pd.DataFrame, row: int) -> tuple[str, list[str]]:
     """Return as text a row's name, which is its number if the table has no index, and its values."""
-    one = take_rows(data, np.array([row]))
-    frame = one if isinstance(one, pd.DataFrame) else one.to_pandas() if library_of(one) else pd.DataFrame(to_host(one))
-    name = frame.index[0] if hasattr(one, "index") else row
-    values = [frame.iloc[0, i] for i in range(frame.shape[1])]
+    name, values = frame.index[row], [frame.iloc[row, i] for i in range(frame.shape[1])]
     words = [f"{value:.6g}" if isinstance(value, float | np.floating) else str(value) for value in values]
     return " ".join(map(str, name)) if isinstance(name, tuple) else str(name), words
 
 
-def column_of(data: Any, column: Any, what: str, n: int) -> pd.Series:
-    """Return a Series on the host: the column of a table that `column` names, or the values that it holds.
+def column_of(frame: pd.DataFrame, column: Any, what: str) -> pd.Series:
+    """Return a Series on the host: the column of a frame that `column` names, or the values that it holds.
 
-    Raises ValueError, which calls the parameter `what`, unless there is one such column, or a value for each of n rows.
+    Raises ValueError, which calls the parameter `what`, unless there is one such column, or a value for each row.
     """
-    names = columns_of(data)
-    is_name = isinstance(column, str | int) or (isinstance(column, Hashable) and column in names)
-    if is_name and names.count(column) != 1:
-        there = f"there {names.count(column)} times" if column in names else f"no column: there are {listed(names)}"
-        raise ValueError(f"{what}={column!r} is {there}")
-    values = column
-    if is_name:
-        values = data[column] if library_of(data) else data[:, column]
-    values = on_host(values) if library_of(values) else to_host(values)
-    series = pd.Series(values.to_pandas() if hasattr(values, "to_pandas") else values).reset_index(drop=True)
-    if len(series) != n:
-        raise ValueError(f"{what} must have a value for each of {n:,} rows, got {len(series):,}")
+    names = list(frame)
+    if isinstance(column, str | int) or (isinstance(column, Hashable) and column in names):
+        if names.count(column) != 1:
+            there = f"there {names.count(column)} times" if column in names else f"no column: there are {listed(names)}"
+            raise ValueError(f"{what}={column!r} is {there}")
+        return frame[column].reset_index(drop=True)
+    values = on_host(column) if library_of(column) else to_host(column)
+    series = pd.Series(values).reset_index(drop=True)
+    if len(series) != len(frame):
+        raise ValueError(f"{what} must have a value for each of {len(frame):,} rows, got {len(series):,}")
     return series
 
 
@@ -289,7 +282,8 @@ def coordinates(model: Any, X: Any, x: Any, y: Any) -> tuple[np.ndarray, list[st
     if (x is None) != (y is None):
         raise ValueError("x and y name two columns: give both or neither")
     if x is not None:
-        columns = [column_of(X, name, axis, model.n_leaves_) for axis, name in (("x", x), ("y", y))]
+        frame = frame_of(X)
+        columns = [column_of(frame, name, axis) for axis, name in (("x", x), ("y", y))]
         return np.column_stack([column.to_numpy(np.float64) for column in columns]), [str(x), str(y)]
     points = as_points(model._features(X), device_of(X))
     return plotting.coordinates_of(points.values, np.arange(len(points.values)), points.names, is_map(model))
@@ -346,13 +340,14 @@ class Explorer:
             raise ValueError(f"X must have the {n:,} rows that were clustered, got {drawn:,}")
         if data is not None and len(data) != n:
             raise ValueError(f"data must have the {n:,} rows that were clustered, got {len(data):,}")
-        self._names = None if names is None else column_of(self._data, names, "names", n)
-        named = {f"{name} (column)" if name == CLUSTERS else str(name): name for name in columns_of(self._data)}
-        self._columns = {CLUSTERS: None, **named}
+        self._frame = frame_of(self._data)
+        self._names = None if names is None else column_of(self._frame, names, "names")
+        named = {f"{name} (column)" if name == CLUSTERS else str(name): name for name in self._frame}
+        self._columns: dict[str, Any] = {CLUSTERS: None, **named}
         shown = f"{color} (column)" if f"{color} (column)" in named else str(color)
         if color is not None and not (isinstance(color, Hashable) and shown in self._columns):
             shown = "color (given)" if "color" in named else "color"
-            self._columns[shown] = column_of(self._data, color, "color", n)
+            self._columns[shown] = column_of(self._frame, color, "color")
         self._history: list[tuple[int, int]] = []
         self.labels = model.labels_
         self._make_panels()
@@ -396,7 +391,7 @@ class Explorer:
         )  # fmt: skip
         widget, setting, colors = self.scatter.widget, self._setting, list(COLORS[:2])
         widget.axes_color = widget.reticle_color = [0.5, 0.5, 0.5, 1.0]  # `INK`
-        shown = ["row", "cluster", *map(str, columns_of(self._data))][: COLUMNS_SHOWN + 2]
+        shown = ["row", "cluster", *map(str, self._frame)][: COLUMNS_SHOWN + 2]
         self._tooltip = [name + " " * (name in RESERVED) for name in shown]
         widget.tooltip_properties = self._tooltip
         nothing = {"scale": None, "domain": None, "range": None, "histogram": None}
@@ -557,7 +552,7 @@ class Explorer:
             self._legend, by, colors = "", self._code, [*COLORS[: groups.largest.size], OTHERS, NOISE]
             used = np.flatnonzero(np.bincount(by, minlength=len(colors)))
         else:
-            self._legend, by, colors = painted(column_of(self._data, column, "color", len(self._code)), name)
+            self._legend, by, colors = painted(column_of(self._frame, column, "color"), name)
             sizes, used = [smallest] * len(colors), np.arange(len(colors))
         with self.scatter.widget.hold_sync():  # in one message, for one drawing
             if colors:
@@ -621,7 +616,7 @@ class Explorer:
     def _answer(self, asked: dict[str, Any]) -> None:
         """Send the scatter the text for the row under the pointer: its name, its cluster and its columns."""
         row = int(asked["index"])
-        name, values = described(self._data, row)
+        name, values = described(self._frame, row)
         label = int(np.asarray(on_host(self.labels))[row])
         texts = [name, "noise" if label < 0 else str(label), *values]
         words = dict(zip(self._tooltip, texts, strict=False))
