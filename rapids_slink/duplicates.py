@@ -21,6 +21,7 @@ from rapids_slink.points.output import (
     OutputKind,
     Rows,
     as_frame,
+    as_known,
     column_names,
     is_collection,
     library_of,
@@ -173,6 +174,7 @@ def deduplicate(
         raise TypeError("n_neighbors and min_samples are for by='components'")
     if metric == PRECOMPUTED.name:
         raise ValueError("metric='precomputed' takes by='components' with keep='first' alone, without details")
+    X, keep, against = map(as_known, (X, keep, against))
     chosen = metric_of(metric, p, missing, box, scales)
     task = task_of(
         [limit_of(chosen, max_distance, min_similarity)], chosen, missing, missing_value, memory_limit, False, progress

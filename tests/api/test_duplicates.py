@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from arrow_tables import to_stream
 from hard_cases import full
 from hypothesis import given
 from hypothesis import strategies as st
@@ -212,6 +213,16 @@ def test_the_column_of_ranks_is_no_feature_of_the_other_table(device):
     for table in (Y, Y[["x"]]):
         found = deduplicate(X, against=table, by="leaders", keep="score", max_distance=0.15, device=device)
         assert on_host(found).tolist() == [1, 1, -1]
+
+
+def test_tables_that_export_a_stream(device):
+    """What is known of such a table is read from its stream, as its number of rows."""
+    frame = pd.DataFrame({"x": [0.0, 5.0, 0.1, 5.2, 9.0], "rank": [1, 3, 2, 0, 9]})
+    for how in ({"by": "ranked"}, {"by": "leaders"}, {"keep": "rank"}, {"against": frame[3:]}):
+        streams = {name: to_stream(value) if name == "against" else value for name, value in how.items()}
+        found = deduplicate(to_stream(frame), max_distance=0.3, device=device, **streams)
+        expected = deduplicate(frame, max_distance=0.3, device=device, **how)
+        assert np.asarray(found).tolist() == on_host(expected).tolist(), how
 
 
 def test_input_is_not_changed(device):
