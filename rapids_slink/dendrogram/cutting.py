@@ -765,8 +765,9 @@ class StableClusters(ClusterRule):
             scores = outlier_scores(tree, summary, tree_device)
             rows = {"labels_": selected.labels, "probabilities_": selected.probabilities, "outlier_scores_": scores}
             rows = {name: copy_out(tree_device, values) for name, values in rows.items()}
-            placed = (copy_out(tree_device, values) for values in (tree.cluster, tree.departure))
-            tree = Condensed(tree.parent, tree.birth, tree.size, *placed)
+            tree = tree._replace(
+                cluster=copy_out(tree_device, tree.cluster), departure=copy_out(tree_device, tree.departure)
+            )
         return FlatClusters(
             selected.persistence.size,
             rows,

@@ -123,14 +123,14 @@ def tree_of_parts(
     a block has no tree, those within it if these are wanted.
     """
     xp, metric, report = device.xp, settings.metric, Report()
-    blocks, cores, known = zip(*parts, strict=True)
+    blocks, cores, own_trees = zip(*parts, strict=True)
     values, split = concatenate(blocks, device), len(blocks[0])
     problem = checked_problem(device, settings, values)
     prepared = metric_rows(metric, values, device, alone=False, compact=True)
     core, core_distance = (None, None) if cores[0] is None else map(xp.ascontiguousarray, concatenate(cores, device).T)
     problem = replace(problem.of_rows(prepared), core=core)
-    if all(known):
-        trees = [_own_columns(tree["edges"], start) for tree, start in zip(known, starts, strict=True)]
+    if all(own_trees):
+        trees = [_own_columns(tree["edges"], start) for tree, start in zip(own_trees, starts, strict=True)]
         tree = tree_of_two_parts(prepared, split, trees, problem, report)
     else:
         ways = prepared_ways(problem, prepared, report)
@@ -141,7 +141,7 @@ def tree_of_parts(
     report.pop("seconds", None)
     src, dst, weight = tree.columns.values()
     if len(blocks) > 1:
-        has_own = xp.asarray([is_wanted and not tree for is_wanted, tree in zip(are_wanted, known, strict=True)])
+        has_own = xp.asarray([is_wanted and not tree for is_wanted, tree in zip(are_wanted, own_trees, strict=True)])
         sides = [(end >= split).astype("int8") for end in (src, dst)]
         kept = (sides[0] != sides[1]) | has_own[sides[0]]
         src, dst, weight = src[kept], dst[kept], weight[kept]
@@ -226,8 +226,8 @@ def attributes_of_tree(
     with report.stage("linkage", device):
         merges = build_linkage(edges, n, rule.merge_groups)
     flat = flat_attributes(rule.choose(merges, n, device, report), without_values(n, device))
-    made = {name: value.frame() if isinstance(value, Later) else value for name, value in flat.items()}
-    return {"linkage_": merges.frame, "mst_": edges.frame, **made, "report_": report}
+    results = {"linkage_": merges.frame, "mst_": edges.frame, "report_": report}
+    return results | {name: value.frame() if isinstance(value, Later) else value for name, value in flat.items()}
 
 
 #: The number of blocks whose lists are combined at a time, so that few lists wait in memory.

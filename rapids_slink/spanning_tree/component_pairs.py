@@ -45,8 +45,7 @@ from rapids_slink.spanning_tree.graphs import EdgeList, spanning_forest
 
 SOURCE = "spanning_tree/component_pairs.cu"
 SAMPLED = 64  # points of a component
-#: Values of samples that are added up at a time.
-SAMPLE_VALUES = {"cpu": BLOCK_VALUES, "cuda": 2**26}
+SAMPLE_VALUES = 2**23  # values of samples that are added up at a time
 
 
 @dataclass(frozen=True)
@@ -67,9 +66,9 @@ class Components:
         order = stable_order(label, xp).astype("int32")
         ordered = label[order]
         number = xp.concatenate((xp.zeros(1, "int32"), xp.cumsum(ordered[1:] != ordered[:-1], dtype="int32")))
-        of_point = xp.empty_like(number)
-        of_point[order] = number
-        return cls(order, number, xp.searchsorted(number, xp.arange(k + 1, dtype="int32")), of_point)
+        start, by_point = xp.searchsorted(number, xp.arange(k + 1, dtype="int32")), xp.empty_like(number)
+        by_point[order] = number
+        return cls(order, number, start, by_point)
 
     @cached_property
     def size(self) -> Array:
@@ -182,7 +181,7 @@ class ConnectContext:
 
         Separations are valid for any finite centroids.
         """
-        values = min(SAMPLE_VALUES[self.device.name], self.capacity(16))
+        values = min(SAMPLE_VALUES, self.capacity(16))
         return sample_components(
             self.filter.points, self.components, self.filter.scaling.centre, values, self.device.xp
         )
@@ -209,7 +208,7 @@ def sample_components(
     """Return a sample of points of each of K components, (K, SAMPLED) int32, and the means of the samples, (K, d).
 
     The sample of a small component repeats points. `otherwise`, (d,) float64, replaces features of means that are not
-    finite. Up to so many `values` are added up at a time.
+    finite. Up to `values` numbers are added up at a time.
     """
     positions = components.start[:-1, None] + xp.arange(SAMPLED) * components.size[:, None] // SAMPLED
     sample, means = components.order[positions], xp.empty((len(components), points.shape[1]))

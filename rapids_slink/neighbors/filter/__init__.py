@@ -375,10 +375,10 @@ def scaling_of(*point_sets: Any, device: Device) -> Scaling:
     headroom = min(15, int((31 - log2(point_sets[0].shape[1])) // 2))
     exponent = frexp(deviation)[1] if deviation > 0 else headroom
     # Beyond these the absolute errors of subnormal numbers, scaled, would leave the range of float32 once squared.
-    most = 180 if any(points.dtype == "float32" for points in point_sets) else 590
+    max_exponent = 180 if any(points.dtype == "float32" for points in point_sets) else 590
     byte_values = all(one.byte_values for one in ranges)
     bits = min(8, max(1, frexp(max(one.largest for one in ranges))[1]))
-    return Scaling(centre, float(2.0 ** min(headroom - exponent, most)), byte_values, bits)
+    return Scaling(centre, float(2.0 ** min(headroom - exponent, max_exponent)), byte_values, bits)
 
 
 def filter_formula(metric: Metric) -> tuple[str, int] | None:
