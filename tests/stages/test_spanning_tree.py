@@ -13,6 +13,7 @@ from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import pdist, squareform
 from spanning_trees import COLUMNS, all_pairs_tree, assert_same_edges, by_appearance
 
+from rapids_slink.metrics import EUCLIDEAN
 from rapids_slink.neighbors import neighbor_lists
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.kdtree import TreeSearch
@@ -21,8 +22,10 @@ from rapids_slink.ordering import NO_EDGE
 from rapids_slink.points.output import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, to_host
-from rapids_slink.spanning_tree import cpu, kernels
-from rapids_slink.spanning_tree.lists import Forest, connect_forest, tree_of_lists
+from rapids_slink.settings import Settings
+from rapids_slink.spanning_tree import Problem, cpu, kernels
+from rapids_slink.spanning_tree.lists import Forest, connect_forest, tree_of_lists, tree_of_two_parts
+from rapids_slink.spanning_tree.ways import tree_of_rows
 
 
 class MatrixSearch(Search):
@@ -326,3 +329,29 @@ def test_rounds_end_at_their_bound(leaves, engine):
     assert (growth.edges, growth.rounds, growth.components) == (found, found, n - found)
     taken = rows_of(forest.edges.frame.iloc[: growth.edges])
     assert set(taken) == {(0, leaf, float(leaf)) for leaf in range(1, found + 1)}
+
+
+@pytest.mark.parametrize("large", [None, full(8)])
+@pytest.mark.parametrize("has_cores", [False, True])
+@pytest.mark.parametrize("limit", [None, 0.5, full(0.9)])
+@pytest.mark.parametrize("split", [256, full(1), full(697)])
+def test_two_parts_whose_trees_are_known(split, limit, has_cores, large, engine, prescribe):
+    """Ties and copies among them; up to a distance that ends in each part, and by given core distances."""
+    rng, xp, parts = np.random.default_rng(0), engine.xp, (slice(0, split), slice(split, 700))
+    prescribe(tree="lists", large_cluster=large)
+    copies = rng.normal(size=(140, 12))[rng.integers(140, size=700)]
+    for X in (rng.normal(size=(700, 12)), rng.integers(0, 2, (700, 12)) * 1.0, copies):
+        distance = None if limit is None else float(np.quantile(squared_distances(X) ** 0.5, limit / 20))
+        how = Settings(EUCLIDEAN, engine.name, max_distance=distance, n_neighbors=4)
+        rows, core = engine.asarray(X), engine.asarray(rng.random(700)) if has_cores else None
+
+        def problem(part, rows=rows, core=core, how=how):
+            own = None if core is None else core[part].copy()
+            return Problem(how, engine, len(rows[part]), 12, 8, core=own), rows[part].copy(), Report()
+
+        known = [tree_of_rows(*problem(part))[0].columns for part in parts]
+        whole, values, report = problem(slice(0, 700))
+        found, expected = tree_of_two_parts(values, split, known, whole, report), tree_of_rows(whole, values, report)[0]
+        kept, wanted = (tree.columns["weight"] <= whole.max_weight for tree in (found, expected))
+        for name, column in found.columns.items():
+            assert xp.array_equal(column[kept], expected.columns[name][wanted])
