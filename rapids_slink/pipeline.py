@@ -539,6 +539,8 @@ def attributes_of(
     with report.stage("output", device), outside_pool(device):
         if settings.prediction_data:  # predictions read them
             frames = {"linkage_": points.frame(merges.on(device).frame), "mst_": points.frame(tree.frame)}
+            at_once = {name: frame().frame if callable(frame) else frame for name, frame in flat.frames.items()}
+            flat = replace(flat, frames=at_once)
         else:
             linkage = Later(partial(merges.on, device), points.output)
             frames = {"linkage_": linkage, "mst_": Later(tree, points.output)}
