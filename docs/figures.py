@@ -164,7 +164,7 @@ def cluster() -> Any:
     steps = (
         ("partitions", "checked\nwhere they are"),
         ("blocks", "b of n/b rows"),
-        ("lists", "of each block:\nb tasks"),
+        ("own trees", "of each block:\nb tasks"),
         ("trees", "of pairs of blocks:\nb(b-1)/2 tasks"),
         ("one tree", "of all their edges"),
         ("linkage", "on one worker"),
