@@ -13,7 +13,6 @@ from types import SimpleNamespace
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # threads of BLAS wait by spinning, on cores that the other processes need
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-os.environ["MPLBACKEND"] = "Agg"  # which opens no windows
 
 import pytest
 from hypothesis import settings
@@ -111,8 +110,10 @@ def set_constants(monkeypatch):
 @pytest.fixture
 def pyplot():
     """Matplotlib's, whose figures are closed afterwards."""
+    import matplotlib
     from matplotlib import pyplot
 
+    matplotlib.use("Agg")  # which opens no windows
     yield pyplot
     pyplot.close("all")
 

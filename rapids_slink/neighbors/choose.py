@@ -383,7 +383,8 @@ def expansion(values: Array, device: Device, times: float = 2) -> tuple[float, f
     points, centres = order[:POINTS], order[POINTS:]
     square = exact_kernels(device).distances_between(values, centres, points)
     square[centres[:, None] == points] = np.inf
-    nearest, total = square.min(axis=1), float(xp.where(square < np.inf, square, 0).sum())
-    by_spread = np.sqrt(2 * pairs * np.median(to_host(nearest)) / np.float64(total))
-    share = share_true(square <= times**2 * nearest[:, None])
+    nearest = square.min(axis=1)
+    share = int((square <= times**2 * nearest[:, None]).sum()) / pairs
+    square[~(square < np.inf)] = 0
+    by_spread = np.sqrt(2 * pairs * np.median(to_host(nearest)) / np.float64(float(square.sum())))
     return share, float(np.nan_to_num(by_spread, nan=np.inf))

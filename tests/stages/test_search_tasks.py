@@ -91,7 +91,7 @@ def test_lists_between_two_parts(make_search, name, split, k):
     """Points in order, so that one part says little of the other; every third row has a bound."""
     engine = make_search.engine
     X = CASES[name]("float64")[:: 3 if name == "tight_clusters" else 1][:900]
-    X = X[np.argsort(X[:, 0], kind="stable")]
+    X, split = X[np.argsort(X[:, 0], kind="stable")], min(split, len(X) - 1)
     part = (np.arange(len(X)) >= split).astype(np.int32)
     distances = np.where(part[:, None] == part, np.inf, squared_distances(X))
     upper = np.where(np.arange(len(X)) % 3, np.inf, np.sort(distances, axis=1)[:, k // 2])
