@@ -38,7 +38,15 @@ from rapids_slink.points.check import (
     require_columns,
 )
 from rapids_slink.points.keys import KEPT_BYTES, Groups, check_keys, check_values, read_groups
-from rapids_slink.points.output import EDGE_TYPES, Later, OutputKind, PreallocatedFrame, is_collection, library_of
+from rapids_slink.points.output import (
+    EDGE_TYPES,
+    Later,
+    OutputKind,
+    PreallocatedFrame,
+    is_collection,
+    library_of,
+    with_frames,
+)
 from rapids_slink.prediction import Fitted, centroids, core_distances, medoids
 from rapids_slink.report import Report, counted
 from rapids_slink.runtime.compiling import compiling_bar
@@ -537,14 +545,11 @@ def attributes_of(
     if settings.weights is not None:
         kept["_weighted_"] = True
     with report.stage("output", device), outside_pool(device):
-        if settings.prediction_data:  # predictions read them
-            frames = {"linkage_": points.frame(merges.on(device).frame), "mst_": points.frame(tree.frame)}
-            at_once = {name: frame().frame if callable(frame) else frame for name, frame in flat.frames.items()}
-            flat = replace(flat, frames=at_once)
-        else:
-            linkage = Later(partial(merges.on, device), points.output)
-            frames = {"linkage_": linkage, "mst_": Later(tree, points.output)}
-        fitted = kept | frames | flat_attributes(flat, points) | size_attributes(n, d, components, points.names)
+        linkage = Later(partial(merges.on, device), points.output)
+        fitted = {"linkage_": linkage, "mst_": Later(tree, points.output)} | flat_attributes(flat, points)
+        if settings.prediction_data:  # predictions read the frames
+            fitted = with_frames(fitted)
+        fitted = kept | fitted | size_attributes(n, d, components, points.names)
         if isinstance(rule, GroupedCut) and groups is not None:
             fitted |= {
                 "groups_": groups.in_types_of_tables(fitted["groups_"]),

@@ -49,7 +49,7 @@ from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.ordering import edge_codes, sort_in_place, stable_order
 from rapids_slink.pipeline import estimate_fit, flat_attributes, tree_of_points, within_distance
 from rapids_slink.points.keys import GroupBy, names_of, numbered
-from rapids_slink.points.output import EDGE_TYPES, Later, PreallocatedFrame, frame_of, is_collection, on_device
+from rapids_slink.points.output import EDGE_TYPES, PreallocatedFrame, frame_of, is_collection, on_device, with_frames
 from rapids_slink.report import Report, counted, listed
 from rapids_slink.runtime.device import CPU, Array, Device, to_host
 from rapids_slink.runtime.memory import check_memory
@@ -226,8 +226,7 @@ def attributes_of_tree(
     with report.stage("linkage", device):
         merges = build_linkage(edges, n, rule.merge_groups)
     flat = flat_attributes(rule.choose(merges, n, device, report), without_values(n, device))
-    results = {"linkage_": merges.frame, "mst_": edges.frame, "report_": report}
-    return results | {name: value.frame() if isinstance(value, Later) else value for name, value in flat.items()}
+    return {"linkage_": merges.frame, "mst_": edges.frame, **with_frames(flat), "report_": report}
 
 
 #: The number of blocks whose lists are combined at a time, so that few lists wait in memory.

@@ -410,6 +410,11 @@ class Later(NamedTuple):
         return self.output.frame(columns.frame)
 
 
+def with_frames(attributes: dict[str, Any]) -> dict[str, Any]:
+    """Return a model's attributes with the frames that are yet to be made."""
+    return {name: value.frame() if isinstance(value, Later) else value for name, value in attributes.items()}
+
+
 def frame_of(device: Device, columns: Mapping[str, Any]) -> Any:
     """Return the dataframe of `PreallocatedFrame.of`."""
     return PreallocatedFrame.of(device, columns).frame
