@@ -105,7 +105,8 @@ def fit(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
             del blocks
         else:
             results = fit_groups(run, points, cast(Cut, rule), report)
-        return model_attributes(run, results, points.without_rows(), report) | more
+            points = points.without_rows()
+        return model_attributes(run, results, points, report) | more
 
 
 def _blocks_of(run: Run, points: Partitions) -> tuple[Blocks, list[tuple[int, int]]]:
